@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test check bench interop sim sanitize clean
+.PHONY: help demo test test-all check bench interop sim sanitize docs clean
 
 help:  ## print these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -25,13 +25,16 @@ check: $(STAMP)  ## format, lint, types, layers and the fast tests: about a minu
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q -n 2 -m 'not slow and not interop and not system and not spark'
 
-test: $(STAMP)  ## everything that needs no Java tools: `check` plus real processes, stock clients and Spark
+test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock clients and Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 -m 'not spark'
-	$(BIN)/pytest -q -m spark
+	$(BIN)/python tools/run_tests.py -n 2 -m 'not spark and not long'
+	$(BIN)/python tools/run_tests.py -m spark
+
+test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
+	$(BIN)/python tools/run_tests.py -n 2 -m long
 
 interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Maven, or KAFKA_HOME)
 	$(BIN)/pytest -q tests/interop --java
@@ -43,8 +46,13 @@ bench: $(STAMP)  ## the benchmark tables, beside Apache Kafka where it can be ha
 sim: $(STAMP)  ## a cluster under seeded faults (SEED=7, or SEEDS=1-500; SECONDS=60 of virtual time)
 	$(BIN)/python -m millstream.sim $(if $(SEEDS),--seeds $(SEEDS),--seed $(or $(SEED),1)) --seconds $(or $(SECONDS),60)
 
-sanitize: $(STAMP)  ## hostile input for the C kernel under gcc's sanitizers: half a minute
+sanitize: $(STAMP)  ## hostile input for the C kernel under gcc's sanitizers: a minute
 	$(BIN)/python native/sanitize.py
+
+docs: $(STAMP)  ## the pages of docs/ as a site in build/site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'open build/site/index.html'
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -12,7 +12,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from bench import b1, b2, b4, b6, b7, b8, b9, b10, b11, b12, b13, b15, kernel, machine, share_groups
+from bench import (
+    b1,
+    b2,
+    b4,
+    b6,
+    b7,
+    b8,
+    b9,
+    b10,
+    b11,
+    b12,
+    b13,
+    b15,
+    b16,
+    b17,
+    b18,
+    b20,
+    b21,
+    kernel,
+    machine,
+    share_groups,
+)
 from bench.options import QUICK_FRACTION, Options
 from bench.process import raise_open_file_limit
 from bench.results import RESULTS, results_path, write
@@ -33,6 +54,11 @@ BENCHMARKS = {
     "b12": b12,
     "b13": b13,
     "b15": b15,
+    "b16": b16,
+    "b17": b17,
+    "b18": b18,
+    "b20": b20,
+    "b21": b21,
     "kernel": kernel,
     "share": share_groups,
 }
@@ -43,7 +69,9 @@ PIPE_WIDTH = 180
 def main(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="b1, b2, b4, b6 to b13, b15, kernel, share; all without any"),
+        typer.Argument(
+            help="b1, b2, b4, b6 to b13, b15 to b18, b20, b21, kernel, share; all without any"
+        ),
     ] = None,
     pairs: Annotated[int, typer.Option(help="Counted rounds per row.", min=1)] = 5,
     quick: Annotated[bool, typer.Option(help="Try everything out; figures mean nothing.")] = False,

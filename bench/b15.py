@@ -16,6 +16,7 @@ from bench.tables import Section, throughput_table
 RECORD_BYTES = 100
 # Partitions of a transaction, and how many transactions take some seconds.
 CASES = ((1, 2_000), (100, 300))
+PRODUCERS = 8
 TRANSACTIONS_PER_S = Metric(
     "transactions/s", lambda report: report.requests / report.seconds, digits=1
 )
@@ -23,8 +24,10 @@ MS_PER_COMMIT = Metric("ms/commit", lambda report: report.seconds / report.reque
 CONDITIONS = (
     "one broker, replication factor 1 of all topics, the coordinator's too; Millstream "
     "log.flush.policy=os, Apache Kafka its default",
-    "one producer of the C client (librdkafka), linger.ms=0, one 100-byte record to each partition "
-    "of a transaction, flushed, then committed; the next begins after it",
+    "a producer of the C client (librdkafka), linger.ms=0, one 100-byte record to each partition "
+    "of a transaction, flushed, then committed; the next begins after it; one alone spends most of "
+    "the time in its own timers, eight at once do not",
+    "EndTxn: from request to answer on one blocking connection, the same client for both",
     "latency: the time in commit_transaction alone; reading: one consumer, read_committed, of all "
     "that the same run has written",
 )
@@ -48,6 +51,7 @@ def rows(stage: Stage) -> list[Row]:
             record_bytes=RECORD_BYTES,
         )
         name = "1 partition" if partitions == 1 else f"{partitions} partitions"
+        together = replace(spec, producers=PRODUCERS, transactions=4 * spec.transactions)
         latency = replace(spec, commits_only=True)
         reading = replace(spec, reads_back=True)
         found += [
@@ -59,8 +63,22 @@ def rows(stage: Stage) -> list[Row]:
                 (Target(KAFKA, 1.5),),
             ),
             Row(
+                f"{PRODUCERS} producers, {name}",
+                _on_brokers(stage, together),
+                TRANSACTIONS_PER_S,
+                CPU_PER_REQUEST,
+                (Target(KAFKA, 1.5),),
+            ),
+            Row(
                 f"commit of {name}",
                 _on_brokers(stage, latency),
+                MS_PER_COMMIT,
+                CPU_PER_REQUEST,
+                (Target(KAFKA, 0.5, at_most=True),),
+            ),
+            Row(
+                f"EndTxn of {name}",
+                _on_brokers(stage, spec, module="bench.load.end_txn"),
                 MS_PER_COMMIT,
                 CPU_PER_REQUEST,
                 (Target(KAFKA, 0.5, at_most=True),),
@@ -76,20 +94,24 @@ def rows(stage: Stage) -> list[Row]:
     return found
 
 
-def _on_brokers(stage: Stage, spec: TransactionSpec) -> dict[str, Measure]:
+def _on_brokers(
+    stage: Stage, spec: TransactionSpec, *, module: str = "bench.load.transactions"
+) -> dict[str, Measure]:
     brokers = {KAFKA: stage.kafka(), MILLSTREAM: stage.millstream()}
     return {
-        name: partial(_transact, stage, spec, broker) for name, broker in brokers.items() if broker
+        name: partial(_transact, stage, spec, module, broker)
+        for name, broker in brokers.items()
+        if broker
     }
 
 
-def _transact(stage: Stage, spec: TransactionSpec, broker: Broker) -> LoadReport:
+def _transact(stage: Stage, spec: TransactionSpec, module: str, broker: Broker) -> LoadReport:
     """Run the transactions on a fresh topic."""
     topic = stage.next_topic()
     with broker.admin() as admin:
         admin.create_topic(topic, spec.partitions, broker.topic_settings)
         report = run_module(
-            "bench.load.transactions",
+            module,
             to_json(
                 replace(
                     spec,

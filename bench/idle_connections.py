@@ -63,7 +63,7 @@ def _sample(
         alone.add(subject, _median_latency(admin, latency_s))
         before = resident_bytes(node.pid)
         start = time.perf_counter()
-        _connect(node, count, stack)
+        connect(node, count, stack, API_VERSIONS)
         opened.add(subject, (time.perf_counter() - start) / count * 1e6)
         time.sleep(1.0)
         memory.add(subject, (resident_bytes(node.pid) - before) / count / 1_000)
@@ -78,15 +78,15 @@ def _median_latency(admin: Admin, seconds: float) -> float:
     return statistics.median(steady_produce(admin, "measured", seconds=seconds))
 
 
-def _connect(node: Node, count: int, stack: ExitStack) -> None:
-    """Open the connections, `AT_ONCE` at a time, and wait for an answer on each."""
+def connect(node: Node, count: int, stack: ExitStack, request: bytes) -> None:
+    """Open the connections, `AT_ONCE` at a time, send a request on each and wait for an answer."""
     for first in range(0, count, AT_ONCE):
         with selectors.DefaultSelector() as selector:
             waiting = min(AT_ONCE, count - first)
             for _ in range(waiting):
                 connection = socket.create_connection((node.host, node.port), timeout=30)
                 stack.callback(connection.close)
-                connection.sendall(API_VERSIONS)
+                connection.sendall(request)
                 selector.register(connection, selectors.EVENT_READ)
             while waiting:
                 ready = selector.select(ANSWER_TIMEOUT_S)

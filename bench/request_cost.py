@@ -1,26 +1,31 @@
 """What a request costs inside the broker, without sockets: bytecodes, calls and CPU time.
 
-The CPU time is the best of many rounds, yet on a shared machine it moves by a tenth. The bytecodes
-that Python executes do not: two commits are compared by them first. Run as
+The CPU time is the best and the median of many rounds, in which the requests take turns, yet on a
+shared machine it moves by a tenth. The bytecodes that Python executes do not: two commits are
+compared by them first. Run as
 ``python -m bench.request_cost``; with ``PYTHONPATH`` set to the sources of another commit it
-measures those.
+measures those. With ``--authorizer`` the broker asks its authorizer what the client may do, with
+``--audit`` its audit log counts each request (a minute apart it would record one). Logs are in
+memory; ``--directory PATH`` puts them on a disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
+from statistics import median
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
-from bench import wire
+from bench import machine, wire
 from bench.batches import batch_of_exactly, batch_of_records
 from bench.load.raw import FETCH_BATCH_BYTES, fetch_batch
 from millstream.config.broker import BrokerConfig
@@ -34,7 +39,26 @@ from millstream.server.broker import Broker
 
 PRODUCE_TOPIC, FETCH_TOPIC = "produced", "fetched"
 
+AUTHORIZING: Final = {
+    "authorizer.class.name": "standard",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Each decision is asked for; the answer is always yes."""
+
+AUDITING: Final = {
+    "audit.log.produce.allowed": "topic",
+    "audit.log.consume.allowed": "topic",
+    "audit.log.describe.allowed": "topic",
+}
+"""Every request is recorded, or counted as one more of those that are."""
+
 Request = Callable[[], object]
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +79,7 @@ class Cost:
     bytecodes: float
     calls: float
     cpu_us: float
+    median_us: float
 
 
 class InProcess:
@@ -77,12 +102,13 @@ class InProcess:
 
 
 @contextmanager
-def broker_in(directory: str) -> Iterator[InProcess]:
+def broker_in(directory: str, more_settings: Mapping[str, str] = {}) -> Iterator[InProcess]:
     loop = asyncio.new_event_loop()
     settings = {
         "log.dirs": directory,
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "log.flush.policy": "os",
+        **more_settings,
     }
     broker = Broker(BrokerConfig(settings), loop, on_fatal=lambda: None)
     broker.start()
@@ -120,14 +146,12 @@ def fetch(broker: InProcess, topic_id: TopicId, *, size: int, batch_count: int) 
     return lambda: serve(next(frames))
 
 
-def cpu_us(request: Request, *, rounds: int, requests_in_a_round: int) -> float:
-    best = float("inf")
-    for _ in range(rounds):
-        start = time.process_time()
-        for _ in range(requests_in_a_round):
-            request()
-        best = min(best, time.process_time() - start)
-    return best / requests_in_a_round * 1e6
+def cpu_us(request: Request, count: int) -> float:
+    """Return the CPU time of one of ``count`` requests, in microseconds."""
+    start = time.process_time()
+    for _ in range(count):
+        request()
+    return (time.process_time() - start) / count * 1e6
 
 
 def executed(request: Request, times: int) -> tuple[float, float]:
@@ -179,24 +203,44 @@ def requests(broker: InProcess, fetch_batches: int) -> dict[str, Request]:
 
 
 def measured(broker: InProcess, effort: Effort) -> Iterator[Cost]:
-    """Measure one kind of request after the other."""
-    for name, request in requests(broker, effort.fetch_batches).items():
+    """Count what each kind of request executes, then let them take turns for the CPU time."""
+    cases = requests(broker, effort.fetch_batches)
+    for name, request in cases.items():
         if not isinstance(request(), Outgoing):
             raise SystemExit(f"{name} was not answered at once")
-        bytecodes, calls = executed(request, effort.counted_requests)
-        best_us = cpu_us(
-            request, rounds=effort.rounds, requests_in_a_round=effort.requests_in_a_round
-        )
-        yield Cost(name, bytecodes, calls, best_us)
+    counted = {name: executed(request, effort.counted_requests) for name, request in cases.items()}
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(effort.rounds):
+        for name, request in cases.items():
+            times[name].append(cpu_us(request, effort.requests_in_a_round))
+    for name, (bytecodes, calls) in counted.items():
+        yield Cost(name, bytecodes, calls, min(times[name]), median(times[name]))
 
 
 def main() -> None:
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    with tempfile.TemporaryDirectory(dir=memory) as directory, broker_in(directory) as broker:
-        print(f"{'request':30}{'bytecodes':>10}{'calls':>8}{'CPU µs':>9}")
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    if "--directory" in sys.argv[1:]:
+        place = sys.argv[sys.argv.index("--directory") + 1]
+    settings: dict[str, str] = {}
+    options = (
+        ("--authorizer", AUTHORIZING),
+        ("--audit", AUDITING),
+        ("--metrics", {"metrics.port": str(free_port())}),
+    )
+    for option, more in options:
+        if option in sys.argv[1:]:
+            settings |= more
+    with (
+        tempfile.TemporaryDirectory(dir=place) as directory,
+        broker_in(directory, settings) as broker,
+    ):
+        for name, value in machine.interpreter().items():
+            print(f"{name}: {value}")
+        print(f"{'request':30}{'bytecodes':>10}{'calls':>8}{'CPU µs':>9}{'median':>9}")
         for cost in measured(broker, Effort()):
             print(
-                f"{cost.request:30}{cost.bytecodes:10.0f}{cost.calls:8.0f}{cost.cpu_us:9.1f}",
+                f"{cost.request:30}{cost.bytecodes:10.0f}{cost.calls:8.0f}{cost.cpu_us:9.1f}"
+                f"{cost.median_us:9.1f}",
                 flush=True,
             )
 

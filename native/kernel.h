@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 4
+#define MS_ABI 5
 
 MS_API int32_t ms_abi(void);
 
@@ -270,5 +270,38 @@ typedef struct {
 MS_API int64_t ms_encode_rows(const int64_t *timestamps, const ms_run *runs, int64_t rows,
                               const ms_batch_options *options, uint8_t *out, int64_t out_size,
                               ms_fault *fault);
+
+/* Kinds of JSON values; a column may take several, and null always. */
+enum {
+    MS_JSON_TEXT = 1,
+    MS_JSON_INTEGER = 2,  /* a number without fraction and exponent */
+    MS_JSON_FRACTION = 4, /* any other number */
+    MS_JSON_BOOLEAN = 8,
+    MS_JSON_OBJECT = 16,
+    MS_JSON_LIST = 32,
+};
+
+/* What ms_json_lines says of a value. */
+enum {
+    MS_LINE = 0,       /* a JSON object in UTF-8, or null */
+    MS_NO_OBJECT = 1,  /* anything else, or nested too deep */
+    MS_OTHER_KIND = 2, /* an object with a field of a kind that its column does not take */
+};
+
+/* The columns that fields of the outermost objects go to, by name. */
+typedef struct {
+    const uint8_t *names; /* one after the other */
+    const int32_t *offsets;
+    const uint8_t *kinds;
+    int64_t count;
+} ms_json_columns;
+
+/* Writes each value that is a JSON object (RFC 8259) as a line, a null as {}, and nothing for
+ * others: states tells which. Line breaks between the tokens become spaces. Lists and objects may
+ * be nested most_deep deep, at most 64. Line i is [starts[i], starts[i + 1]); out has room for the
+ * values and three bytes more for each. Returns the bytes written, or -1 with a fault. */
+MS_API int64_t ms_json_lines(const ms_binary_in *values, int64_t rows,
+                             const ms_json_columns *columns, int64_t most_deep, uint8_t *out,
+                             int64_t capacity, int64_t *starts, uint8_t *states, ms_fault *fault);
 
 #endif

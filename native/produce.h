@@ -10,7 +10,7 @@
 #include "kernel.h"
 
 /* Raised with every change below; the loader refuses another number. */
-#define MS_PRODUCE_ABI 1
+#define MS_PRODUCE_ABI 2
 
 MS_API int32_t ms_produce_abi(void);
 
@@ -26,6 +26,10 @@ typedef struct {
     int64_t after_ms;   /* and at most this far ahead of it; -1, no time, is always in range */
     int64_t needs_keys; /* 1: a null key is a fault */
     int64_t any_time;   /* 1: times are not looked at */
+    /* receive.h alone asks for these: */
+    int64_t max_bytes;    /* of a batch */
+    int64_t looks_inside; /* 1: compressed records are to be looked at */
+    int64_t codec;        /* that compressed records must have; -1: any */
 } ms_produce_rules;
 
 /* What the records of a batch were found to be. */

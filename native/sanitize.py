@@ -1,9 +1,9 @@
 """Gives the kernel hostile input while gcc's sanitizers watch every read and write of it.
 
 ``python native/sanitize.py [ROUNDS]`` compiles it with the address and the undefined-behaviour
-sanitizers, into a directory that goes afterwards, and runs ``tests/property/test_kernel_fuzz.py``
-with it in a Python whose memory comes from malloc, so that each buffer has bounds. Needs gcc and
-what the tests need; takes about half a minute.
+sanitizers, into a directory that goes afterwards, and runs ``TESTS`` with it in a Python whose
+memory comes from malloc, so that each buffer has bounds. Needs gcc and what the tests need; takes
+about a minute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
-TEST = "tests/property/test_kernel_fuzz.py"
+TESTS = ("tests/property/test_kernel_fuzz.py", "tests/property/test_native_codec.py")
 FLAGS = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
@@ -35,7 +35,7 @@ def main(rounds: str = "200") -> int:
             check=True,
         )
         # Uncaptured, for a finding ends the process.
-        command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", TEST]
+        command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *TESTS]
         return subprocess.run(
             command, cwd=NATIVE.parent, env=environment(gcc, library, rounds), check=False
         ).returncode

@@ -1,4 +1,4 @@
-"""A real cluster for tests: ZooKeeper and brokers as processes on this machine."""
+"""A real cluster for tests: a store and brokers as processes on this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.broker_process import BrokerProcess
-from tests.zookeeper_server import ensemble
+from tests.cluster_store import new_store
 
 from millstream.client.cluster import Cluster
 from millstream.client.metadata import Partition
@@ -26,7 +26,9 @@ SETTINGS: Final = {
 
 
 class ClusterProcesses:
-    """``with ClusterProcesses(directory) as cluster:`` starts one ZooKeeper and three brokers."""
+    """``with ClusterProcesses(directory) as cluster:`` starts one ZooKeeper, or a keeper, and three
+    brokers.
+    """
 
     def __init__(
         self,
@@ -35,16 +37,19 @@ class ClusterProcesses:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         directories: Callable[[int], str] | None = None,
+        store: str = "zookeeper",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
-        self._ensemble = ensemble(directory / "zookeeper")
+        self.store = new_store(store, directory)
         self._settings = {**SETTINGS, **(settings or {})}
         self._count = brokers
         self._directories = directories
+        self._environment = environment
         self.brokers: dict[int, BrokerProcess] = {}
 
     def __enter__(self) -> ClusterProcesses:
-        self._ensemble.__enter__()
+        self.store.start()
         try:
             for broker_id in range(1, self._count + 1):
                 self.add(broker_id)
@@ -76,8 +81,9 @@ class ClusterProcesses:
                 **self._settings,
                 "broker.id": str(broker_id),
                 "broker.rack": f"rack-{broker_id}",
-                "zookeeper.connect": self._ensemble.servers[0].address,
+                **self.store.settings,
             },
+            environment=self._environment,
         )
         if self._directories is not None:
             broker.data_directory = self._directories(broker_id)  # type: ignore[assignment]
@@ -90,7 +96,7 @@ class ClusterProcesses:
         for broker in self.brokers.values():
             if broker.is_running:
                 broker.kill()
-        self._ensemble.__exit__(None, None, None)
+        self.store.stop()
 
     def __getitem__(self, broker_id: int) -> BrokerProcess:
         return self.brokers[broker_id]

@@ -18,9 +18,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import psutil
+
+from millstream.net.local_socket import reachable
 
 ZOOKEEPER: Final = 0
 """The number of ZooKeeper among the brokers'."""
@@ -167,6 +170,9 @@ class LinkProxy:
                 return
             threading.Thread(target=self._serve, args=(client, port), daemon=True).start()
 
+    def _connect(self) -> socket.socket:
+        return socket.create_connection(self.upstream, 10)
+
     def _serve(self, client: socket.socket, port: int) -> None:
         source = self._links.number_of(port) if self._source is None else self._source
         link = (source, self._target)
@@ -176,7 +182,7 @@ class LinkProxy:
                 return
             self._links.pass_on(link, link)
             try:
-                server = socket.create_connection(self.upstream, 10)
+                server = self._connect()
             except OSError:
                 with contextlib.suppress(OSError):
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -204,3 +210,40 @@ class LinkProxy:
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+
+class LocalLinkProxy(LinkProxy):
+    """Stands before a socket of this machine, for one that connects. Paths may be longer than the
+    kernel takes."""
+
+    def __init__(self, links: Links, upstream: Path, path: Path, *, source: int) -> None:
+        self._links = links
+        self._target = ZOOKEEPER
+        self._source = source
+        self._path = upstream
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with reachable(path) as address:
+            self._listener.bind(address)
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client, 0), daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with reachable(self._path) as address:
+                server.connect(address)
+        except OSError:
+            server.close()
+            raise
+        return server

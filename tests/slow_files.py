@@ -51,6 +51,12 @@ class SlowFile:
     def truncate(self, size: int) -> None:
         self._file.truncate(size)
 
+    def reserve(self, position: int, size: int) -> None:
+        self._file.reserve(position, size)
+
+    def give_back_reserved(self) -> None:
+        self._file.give_back_reserved()
+
     def sync(self) -> None:
         self._owner.on_sync(self._path)
         self._file.sync()

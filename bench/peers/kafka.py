@@ -181,7 +181,8 @@ def new_cluster_id() -> str:
 class KafkaNode:
     """One combined broker and controller of Apache Kafka in a directory of its own.
 
-    The directory is formatted at the first start, and a later `start` serves what is in it.
+    The directory is formatted at the first start, and a later `start` serves what is in it, on the
+    same ports.
     `settings` go over `SINGLE_NODE_SETTINGS`. Use it as a context manager, or call `stop`.
     """
 
@@ -204,6 +205,7 @@ class KafkaNode:
         self._process: subprocess.Popen[bytes] | None = None
         self.host = "127.0.0.1"
         self.port = 0
+        self._controller_port = 0
         self.spawned_at = 0.0
 
     @property
@@ -237,16 +239,17 @@ class KafkaNode:
         return self
 
     def prepare(self) -> None:
-        """Write server.properties with fresh ports, and format a directory that has no data."""
+        """Write server.properties and format a directory that has no data; pick ports only once."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port, controller_port = free_port(), free_port()
+        if not self.port:
+            self.port, self._controller_port = free_port(), free_port()
         client_listener = f"PLAINTEXT://{self.host}:{self.port}"
         settings = {
             **SINGLE_NODE_SETTINGS,
             "log.dirs": str(self.log_dir),
-            "listeners": f"{client_listener},CONTROLLER://{self.host}:{controller_port}",
+            "listeners": f"{client_listener},CONTROLLER://{self.host}:{self._controller_port}",
             "advertised.listeners": client_listener,
-            "controller.quorum.voters": f"{NODE_ID}@{self.host}:{controller_port}",
+            "controller.quorum.voters": f"{NODE_ID}@{self.host}:{self._controller_port}",
             **self._settings,
         }
         lines = "".join(f"{name}={value}\n" for name, value in settings.items())

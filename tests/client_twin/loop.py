@@ -10,8 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from millstream.client.core.loop import TransportEvents
+from millstream.client.core.security import PLAINTEXT
 from millstream.client.settings import Address
 from millstream.model.deferred import Deferred, spawn
+from millstream.model.errors import MillstreamError
 from millstream.records.crc32c import Buffer
 
 T = TypeVar("T")
@@ -51,7 +53,9 @@ class TwinLoop:
     """Implements ``ClientLoop``."""
 
     def __init__(self, seed: int = 0) -> None:
+        self.security = PLAINTEXT
         self.chance = random.Random(seed)
+        self.secrets = random.Random(f"secrets {seed}")
         self.network = Network()
         self._now_ms = 1000.0
         self._timers: list[tuple[float, int, Timer]] = []
@@ -67,6 +71,9 @@ class TwinLoop:
     def random(self) -> float:
         return self.chance.random()
 
+    def random_bytes(self, count: int) -> bytes:
+        return self.secrets.randbytes(count)
+
     def call_at(self, when_ms: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)
         heapq.heappush(self._timers, (when_ms, next(self._order), timer))
@@ -77,6 +84,18 @@ class TwinLoop:
 
     def connect(self, address: Address, events: TransportEvents) -> Connection:
         return Connection(self, address, events)
+
+    def run_blocking(self, work: Callable[[], T]) -> Deferred[T]:
+        cell: Deferred[T] = Deferred()
+
+        def run() -> None:
+            try:
+                cell.complete(work())
+            except MillstreamError as error:
+                cell.fail(error)
+
+        self.call_at(self._now_ms + self.network.latency_ms(), run)
+        return cell
 
     # --- running ---------------------------------------------------------------------------------
 

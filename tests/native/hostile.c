@@ -288,6 +288,40 @@ static void partitions(void) {
     drop(&key);
 }
 
+/* Values made of the tokens of JSON, cut and joined at random. */
+static void json_values(void) {
+    static const char *tokens[] = {"{", "}", "[", "]", "\"", "\\", "\"ab\":", ",", "1", "-0.5e", "true",
+                                   "null", "\\ud83d\\ude00", "\xc3\xa9", "\xff", " ", "\n", "0", "{}"};
+    int64_t rows = (int64_t)draw(40), capacity = 0;
+    column values = some_column(rows, !draw(4));
+    int64_t size = values.in.data_size;
+    for (int64_t at = 0; at < size && draw(8);) {
+        const char *token = tokens[draw(sizeof tokens / sizeof *tokens)];
+        int64_t length = (int64_t)strlen(token);
+        if (at + length > size) break;
+        memcpy(values.data + at, token, (size_t)length);
+        at += length;
+    }
+    capacity = draw(4) ? size * 2 + 3 * rows : (int64_t)draw(60);
+    uint8_t names[] = {'a', 'b'}, kinds[] = {MS_JSON_TEXT};
+    int32_t offsets[] = {0, 2};
+    ms_json_columns columns = {names, offsets, kinds, (int64_t)draw(2)};
+    uint8_t *out = room(capacity), *states = room(rows);
+    int64_t *starts = room(8 * (rows + 1));
+    ms_fault fault;
+    int64_t written = ms_json_lines(&values.in, rows, &columns, (int64_t)draw(70), out, capacity,
+                                    starts, states, &fault);
+    told[fault.code]++;
+    for (int64_t row = 0; written >= 0 && row < rows; row++) {
+        const uint8_t *stop = out + starts[row + 1];
+        if (starts[row + 1] > starts[row] && (states[row] || stop[-1] != '\n')) exit(4);
+    }
+    free(out);
+    free(states);
+    free(starts);
+    drop(&values);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 1;
     state = strtoull(argv[1], NULL, 10) * 0x9E3779B97F4A7C15u + 1;
@@ -296,6 +330,7 @@ int main(int argc, char **argv) {
         noise();
         rows_one_by_one();
         partitions();
+        json_values();
     }
     printf("%lld records decoded; faults:", (long long)decoded);
     for (int i = 0; i < 12; i++) printf(" %lld", (long long)told[i]);

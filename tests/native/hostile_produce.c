@@ -92,7 +92,7 @@ static void check_one(void) {
     if (!data) abort();
     memcpy(data, scratch, (size_t)size);
     int64_t most = chance(3) ? INT64_MAX : chance(2000);
-    ms_produce_rules rules = {most, chance(2) ? INT64_MAX : 3600, chance(2), chance(3) == 0};
+    ms_produce_rules rules = {most, chance(2) ? INT64_MAX : 3600, chance(2), chance(3) == 0, 0, 0, -1};
     int64_t now = chance(4) ? 1000 : extreme();
     int64_t largest = ms_check_batch(&rules, data, size, now);
     if (largest < MS_NOT_PLAIN) abort();

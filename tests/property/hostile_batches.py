@@ -15,6 +15,7 @@ from millstream.records.batch import (
 from millstream.records.builder import BatchOptions, seal
 from millstream.records.compression import Codec, compress
 from millstream.records.crc32c import checksum
+from millstream.records.limits import ProduceLimits
 from millstream.records.varint import encode_varint
 
 MOST = 2**63 - 1
@@ -150,3 +151,16 @@ def with_sound_crc(batch: bytes | bytearray | memoryview) -> bytes:
 def with_sound_crcs(log: bytes) -> bytes:
     """Return the log's whole batches, each with the CRC that it should have."""
     return b"".join(with_sound_crc(batch.buffer) for batch in iter_batches(log))
+
+
+def some_limits(writer: HostileWriter, *, is_strict: bool) -> ProduceLimits:
+    draw = writer.random.choice
+    return ProduceLimits(
+        is_strict=is_strict,
+        is_compacted=draw([True, False]),
+        log_append_time=writer.chance(0.2),
+        timestamp_before_max_ms=draw([MOST, MOST, 3_600_000, 0]),
+        timestamp_after_max_ms=draw([3_600_000, 3_600_000, 0, MOST]),
+        codec=draw([None, None, None, Codec.NONE, Codec.GZIP]),
+        max_decompressed_bytes=draw([2**20, 2**20, 100]),
+    )

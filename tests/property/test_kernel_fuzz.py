@@ -22,6 +22,7 @@ from tests.property.hostile_batches import (
     NOW_MS,
     NUMBERS,
     HostileWriter,
+    some_limits,
     spoilt_batch,
     with_sound_crcs,
 )
@@ -220,23 +221,10 @@ def test_cleaning_many_batches_at_once(library: Library, seed: int) -> None:
             batch.ensure_valid()
 
 
-def some_limits(writer: HostileWriter, *, is_strict: bool) -> ProduceLimits:
-    draw = writer.random.choice
-    return ProduceLimits(
-        is_strict=is_strict,
-        is_compacted=draw([True, False]),
-        log_append_time=writer.chance(0.2),
-        timestamp_before_max_ms=draw([MOST, MOST, 3_600_000, 0]),
-        timestamp_after_max_ms=draw([3_600_000, 3_600_000, 0, MOST]),
-        codec=draw([None, None, None, Codec.NONE, Codec.GZIP]),
-        max_decompressed_bytes=draw([2**20, 2**20, 100]),
-    )
-
-
 def produced(data: bytes, limits: ProduceLimits, now_ms: int) -> object:
     """Return what is appended, or how it is refused, to the word."""
     try:
-        batch = validate_produced(data, limits, version=9, now_ms=now_ms)
+        batch = validate_produced(memoryview(data), limits, version=9, now_ms=now_ms)
         if limits.needs_preparation(batch):
             batch = prepare(batch.copy(), limits)
     except RecordsRefusedError as error:

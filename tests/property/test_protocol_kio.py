@@ -25,13 +25,16 @@ CASES = [
     for v in cls.VERSIONS
 ]
 NEWEST = dict(CASES)
+_TIMES_OF_TOKENS = {
+    f"{name}_timestamp{unit}" for name in ("issue", "expiry", "max") for unit in ("", "_ms")
+}
 
 
 def values_of_kio(field: Field, random: Random) -> Any:
     """Keep to what kio has values for: known error codes, and times as dates."""
     if field.kind == "int16" and field.name.endswith("error_code"):
         return random.choice((-1, 0, 3, 35, 100))
-    if field.name == "transaction_start_time_ms":
+    if field.name == "transaction_start_time_ms" or field.name in _TIMES_OF_TOKENS:
         return random.choice((0, 1_700_000_000_123))
     if field.kind == "int64" and field.name.endswith(("_ms", "_timestamp")):
         return random.choice((-1, 0, 1_700_000_000_123))

@@ -151,7 +151,7 @@ class ShareMachine(RuleBasedStateMachine):
         for missing in range(offset, found[0].first_offset):
             if self.row(missing).state is RecordState.AVAILABLE and not self.row(missing).before:
                 self.row(missing).state = RecordState.ARCHIVED
-        self.archive_aborted(aborted, end_before, found[-1].last_offset)
+        self.archive_aborted(aborted, end_before, found[-1].last_offset, mode)
         deadline = self.now_ms + RULES.record_lock_duration_ms
         total = new = 0
         previous = -1
@@ -169,10 +169,14 @@ class ShareMachine(RuleBasedStateMachine):
                 self.rows[each] = Row(RecordState.ACQUIRED, count, member, deadline)
         if mode is AcquireMode.RECORD_LIMIT:
             assert total <= max_records
+            for each in range(end_before + 1, self.sp.end_offset + 1):
+                self.row(each)  # in flight, if only available
         whole = max(last - first + 4 for first, last in found)
         assert new <= RULES.max_record_locks + whole
 
-    def archive_aborted(self, aborted: list[OffsetRange], end_before: int, last: int) -> None:
+    def archive_aborted(
+        self, aborted: list[OffsetRange], end_before: int, last: int, mode: AcquireMode
+    ) -> None:
         """Aborted records are archived if they were acquired, which only the partition can say."""
         for first_offset, last_offset in aborted:
             for offset in range(first_offset, min(last_offset, last) + 1):
@@ -181,7 +185,9 @@ class ShareMachine(RuleBasedStateMachine):
                 if row.state is RecordState.AVAILABLE and state is RecordState.ARCHIVED:
                     self.rows[offset] = Row(RecordState.ARCHIVED, row.count + 1)
                 elif offset > end_before:
-                    assert state in {None, RecordState.ARCHIVED}
+                    # What is behind the limit of records is in flight and not acquired yet.
+                    behind = {RecordState.AVAILABLE} if mode is AcquireMode.RECORD_LIMIT else set()
+                    assert state in {None, RecordState.ARCHIVED, *behind}
 
     def actual(self, offset: int) -> RecordState | None:
         if offset < self.sp.start_offset:
@@ -266,9 +272,8 @@ class ShareMachine(RuleBasedStateMachine):
         write = self.sp.release(member)
         for offset, row in self.rows.items():
             if offset >= self.sp.start_offset and row.is_held and row.member == member:
-                self.rows[offset] = Row(
-                    RecordState.AVAILABLE, row.count - 1, "", row.deadline_ms, before=row
-                )
+                state = self.limited(RecordState.AVAILABLE, row.count)
+                self.rows[offset] = Row(state, row.count, "", row.deadline_ms, before=row)
         self.begin(write, decides=True)
 
     @rule(ms=st.sampled_from([10, 60, 120]))

@@ -36,6 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     home = tmp_path_factory.mktemp("spark")
+    (home / "events").mkdir()
     started = session(
         "tests",
         master="local[2]",
@@ -47,6 +48,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(home / "local"),
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.driver.memory": "1g",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": (home / "events").as_uri(),
+            "spark.eventLog.compress": "false",
         },
     )
     started.sparkContext.setLogLevel("ERROR")

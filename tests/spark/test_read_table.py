@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.keyed_site import KeyedSite, change
 from tests.system.lakehouse.topic_site import TopicSite
 
 from millstream.model.errors import ConfigError
@@ -32,6 +33,23 @@ def test_columns_that_came_and_widened(spark: SparkSession, site: TopicSite, kin
     site.load()
     rows = read_table(spark, site.table).select("n", "o.a", "o.b", "new").orderBy("n").collect()
     assert [tuple(row) for row in rows] == [(1.0, 1, None, None), (1.5, 2, "x", "y")]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_of_the_present(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path, kind: str
+) -> None:
+    """Its changes are landed by Spark's tasks and merged by the driver."""
+    site = KeyedSite(broker.bootstrap, topic, tmp_path).upserting(kind, "debezium", "id")
+    site = site.using(driver_bytes=0)
+    for n in (1, 2):
+        rows = [{"id": i, "n": n} for i in range(4)]
+        site.put(0, *(({"id": row["id"]}, change("u", None, row)) for row in rows))
+        site.put(0, ({"id": n}, change("d", {"id": n}, None)), ({"id": n}, None))
+        run_load(site.settings, make_session=lambda: spark, give_back=lambda _: None)
+    found = read_table(spark, site.table).select("id", "n").orderBy("id").collect()
+    assert [tuple(row) for row in found] == [(0, 2), (1, 2), (3, 2)]
+    assert site.audit().is_clean
 
 
 def test_a_report_of_nothing(spark: SparkSession, site: TopicSite) -> None:

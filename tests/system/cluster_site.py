@@ -1,4 +1,5 @@
-"""A cluster for tests: a real ZooKeeper and broker processes, all on ports that the system picked.
+"""A cluster for tests: a real ZooKeeper or a keeper, and broker processes, all on ports that the
+system picked.
 
 ``with ClusterSite(directory, brokers=3) as cluster:`` starts everything and stops it again.
 Brokers have the ids 1, 2, 3 and may be killed, paused and started again.
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from tests.broker_process import BrokerProcess
-from tests.zookeeper_server import ensemble
+from tests.cluster_store import ZooKeeperSite, new_store
 
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ClientError
 from millstream.model.errors import KafkaError
+from millstream.zookeeper.embedded import ZooKeeperEnsemble
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ TIMEOUT_S: Final = 60.0
 
 
 class ClusterSite:
-    """ZooKeeper and brokers by id."""
+    """A store and brokers by id."""
 
     def __init__(
         self,
@@ -40,10 +42,10 @@ class ClusterSite:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         chroot: str = "",
+        store: str = "zookeeper",
     ) -> None:
         self.directory = directory
-        self.zookeeper = ensemble(directory / "zookeeper")
-        self.connect = self.zookeeper.connect + chroot
+        self.store = new_store(store, directory, chroot)
         self.brokers: dict[int, BrokerProcess] = {}
         self._settings = {**SETTINGS, **(settings or {})}
         for broker_id in range(1, brokers + 1):
@@ -53,7 +55,7 @@ class ClusterSite:
         """Make a broker of this cluster, not started yet."""
         own = {
             **self._settings,
-            "zookeeper.connect": self.connect,
+            **self.store.settings,
             "broker.id": str(broker_id),
             **(settings or {}),
         }
@@ -62,13 +64,25 @@ class ClusterSite:
         return broker
 
     @property
+    def zookeeper(self) -> ZooKeeperEnsemble:
+        """The ensemble, where that is the store."""
+        assert isinstance(self.store, ZooKeeperSite)
+        return self.store.ensemble
+
+    @property
+    def connect(self) -> str:
+        """The brokers' `zookeeper.connect`."""
+        assert isinstance(self.store, ZooKeeperSite)
+        return self.store.connect
+
+    @property
     def bootstrap(self) -> str:
         """Every broker that has been started, for clients."""
         return ",".join(each.bootstrap for each in self.brokers.values() if each.port)
 
     def start(self) -> None:
         """Start ZooKeeper, then the brokers one after the other."""
-        self.zookeeper.start()
+        self.store.start()
         for broker in self.brokers.values():
             broker.start()
 
@@ -82,7 +96,7 @@ class ClusterSite:
         finally:
             for broker in self.brokers.values():
                 broker.kill()
-            self.zookeeper.stop()
+            self.store.stop()
 
     def client(self) -> Cluster:
         """Return a client of this cluster."""
@@ -116,7 +130,7 @@ class ClusterSite:
         except BaseException:
             for broker in self.brokers.values():
                 broker.kill()
-            self.zookeeper.stop()
+            self.store.stop()
             raise
         return self
 

@@ -45,6 +45,42 @@ def test_a_quick_run_has_figures_for_the_broker_and_the_raw_limit(tmp_path: Path
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("only", "figures"),
+    [
+        ("fetch 64 KB, 1", ["CPU of the open", "CPU with 1,000", "time", "CPU with byte", "time"]),
+        ("load", ["start with Standard", "start with 2,000", "2,000 rules: mem", "2,000 rules: m"]),
+        (
+            "changes",
+            ["from a change", "p99 of another client, no", "p99 of another client, beside"],
+        ),
+    ],
+)
+def test_a_quick_run_of_rules_and_quotas(tmp_path: Path, only: str, figures: list[str]) -> None:
+    options = ["--quick", "--no-kafka", "--pairs", "1", "--only", only]
+    directories = ["--data-dir", str(tmp_path), "--results-dir", str(tmp_path / "results")]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "b17", *options, *directories],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "results").iterdir()
+    benchmarks = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
+    (table,) = benchmarks["b17"]["tables"]
+    for row, name in zip(table["rows"], figures, strict=True):
+        assert name in row["name"]
+        assert row["failures"] == {}
+        assert row["values"]["Millstream"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.system
 def test_a_run_that_is_ended_from_outside_leaves_nothing_behind(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", "b1", "--no-kafka", "--data-dir", str(tmp_path)]
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from bench.pairs import KAFKA
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.mark.parametrize(

@@ -153,8 +153,8 @@ def test_a_mistyped_setting_of_brokers_is_refused(cli: Cli, brokers: list[str]) 
         assert refused.err.endswith(
             " has no setting 'log.retention.mss'; the nearest is 'log.retention.ms'\n"
         )
-    protected = cli("config", "alter", *brokers, "super.users=User:a")
-    assert "super.users: Millstream does not act on this setting yet" in protected.err
+    protected = cli("config", "alter", *brokers, "password.encoder.secret=x")
+    assert "password.encoder.secret: Millstream does not act on this setting yet" in protected.err
     assert cli("config", "alter", *brokers, "log.retention.ms=9").code == 0
     assert cli("config", "delete", *brokers, "log.retention.ms").code == 0
     of_listener = "listener.name.plaintext.max.connection.creation.rate"
@@ -312,10 +312,107 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
         admin.delete_records({TopicPartition(topic, 0): 4}).get_all()
     (out_of_range,) = cli("group", "describe", group, "--json").json()
     assert (out_of_range["lag"], out_of_range["lag_seconds"]) == (2, 0.0)
+    every = {each["group"] for each in cli("group", "describe", "--all", "--json").json()}
+    assert group in every
+    assert cli("group", "describe").code == cli("group", "describe", group, "--all").code == 2
+
+    forgotten = cli("group", "delete-offsets", group, "-t", topic, "-p", "0")
+    assert forgotten == (0, f"deleted the offset of group {group} for {topic}-0\n", "")
+    nothing = cli("group", "delete-offsets", group, "-t", topic, "-p", "0")
+    assert (nothing.code, nothing.err) == (
+        1,
+        f"millstream: group {group} has committed nothing for {topic} 0\n",
+    )
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        left = admin.list_group_offsets([group])[group].get()
+    assert [each.partition for each in left] == [1]
 
     assert cli("group", "delete", group) == (0, f"deleted group {group}\n", "")
     gone = cli("group", "delete", group)
     assert (gone.code, "no such group" in gone.err) == (1, True)
+
+
+def test_where_partitions_begin_and_end(cli: Cli, piped: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic, "-p", "2")
+    piped("produce", topic, "-p", "0", stdin=b"0\n1\n2\n3\n4\n")
+    assert cli("topic", "offsets", topic).rows() == [
+        [topic, "0", "0", "5", "5"],
+        [topic, "1", "0", "0", "0"],
+    ]
+    (newest,) = cli("topic", "offsets", topic, "-p", "0", "--at", "max-timestamp", "--json").json()
+    assert 0 <= newest["offset"] < 5  # type: ignore[operator]
+    written = newest["timestamp"]
+    assert cli("topic", "offsets", topic, "--at", f"@{written + 1}").rows() == [  # type: ignore[operator]
+        [topic, "0", "-", "-"],
+        [topic, "1", "-", "-"],
+    ]
+    refused = cli("topic", "offsets", topic, "-p", "7")
+    assert (refused.code, "none is 7" in refused.err) == (1, True)
+
+    plan = cli("topic", "delete-records", topic, "--before", "3", "-p", "0")
+    assert plan.rows() == [[topic, "0", "0", "3", "3"]]
+    assert "add --execute" in plan.err
+    assert cli("topic", "offsets", topic, "-p", "0").rows() == [[topic, "0", "0", "5", "5"]]
+    assert cli("topic", "delete-records", topic, "--before", "9", "--execute").code == 1
+    done = cli("topic", "delete-records", topic, "--before", "3", "-p", "0", "--execute")
+    assert (done.code, done.err) == (0, f"millstream: deleted up to 3 records of {topic}\n")
+    assert cli("topic", "offsets", topic, "-p", "0").rows() == [[topic, "0", "3", "5", "2"]]
+    assert cli("topic", "delete-records", topic, "--before", "end", "--execute").code == 0
+    assert cli("topic", "offsets", topic, "-p", "0").rows() == [[topic, "0", "5", "5", "0"]]
+    assert cli("topic", "alter", topic, "-r", "2").err == (
+        "millstream: --replication-factor 2: a broker can have one replica of a partition, and the "
+        "cluster has 1 live broker\n"
+    )
+
+
+def test_what_a_topic_is_like(cli: Cli, piped: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic, "-p", "2")
+    piped("produce", topic, "-p", "0", "-K", ":", stdin=b"a:1\na:22\nb:333\na:4444\n")
+    piped("produce", topic, "-p", "1", stdin=b"none\n")
+    (found,) = [json.loads(cli("topic", "analyze", topic, "--json").out)]
+    assert (found["read"], found["null_keys"], found["distinct_keys"]) == (5, 1, 2)
+    assert found["value_bytes"] == {"p50": 3, "p95": 4, "p99": 4, "max": 4}
+    assert found["heaviest_keys"][0] == {"key": "a", "share": 0.75}
+    assert found["skew"] == 1.6
+    assert [each["read"] for each in found["partitions"]] == [4, 1]
+    newest = json.loads(cli("topic", "analyze", topic, "-n", "2", "--json").out)
+    assert (newest["read"], newest["value_bytes"]["max"]) == (2, 4)
+    assert "75.00%  a" in cli("topic", "analyze", topic).out
+    empty = new_topic()
+    cli("topic", "create", empty)
+    assert cli("topic", "analyze", empty).out.splitlines()[-1] == f"{empty}: read 0 records"
+
+
+def test_how_fast_it_is(cli: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    cli("topic", "create", topic, "-p", "2")
+    empty = cli("bench", "consume", topic)
+    assert (empty.code, "has no records to read" in empty.err) == (1, True)
+    written = json.loads(cli("bench", "produce", topic, "-n", "500", "--json").out)
+    assert written["records"] == 500
+    assert set(written["latency_ms"]) == {"p50", "p95", "p99", "p99.9", "max"}
+    read = json.loads(cli("bench", "consume", topic, "--json").out)
+    assert read["records"] == 500
+    through = json.loads(cli("bench", "end-to-end", topic, "-n", "20", "--json").out)
+    assert through["records"] == 20
+    paced = cli("bench", "end-to-end", topic, "-n", "20", "--throughput", "200")
+    assert paced.out.startswith("20 records in ")
+    assert cli("bench", "produce", "no-such-topic", "-n", "1").code == 1
+    refused = cli("bench", "produce", topic, "-n", "1", "-s", "3MB")
+    assert (refused.code, "max.request.size" in refused.err) == (1, True), refused.err
+
+
+def test_versions_of_requests(cli: Cli) -> None:
+    rows = cli("cluster", "api-versions", "--json").json()
+    (produce,) = [row for row in rows if row["api"] == "Produce"]
+    assert produce["key"] == 0
+    assert produce["used"] == produce["highest"]
+    assert len(rows) > 60
+    assert cli("cluster", "api-versions", "--broker", "77").err == (
+        "millstream: there is no live broker 77\n"
+    )
 
 
 def test_files_of_a_partition(

@@ -111,7 +111,6 @@ def test_consume_as_a_member(
 @pytest.mark.parametrize(
     ("words", "about"),
     [
-        (("-X", "group.protocol=consumer"), "-X goes with --group"),
         (("--share",), "--share needs --group"),
         (("--group", "g", "-o", "end"), "--offset does not go with --group"),
         (("--group", "g", "-X", "no.such=1"), "no.such"),
@@ -188,7 +187,8 @@ def test_a_classic_member_of_a_share_group(
             assert time.monotonic() < deadline
             member.poll(0.1)
         said = millstream(broker, "consume", topic, "-G", group, code=1)
-    assert f"group '{group}' is of another kind" in said
+    assert f"JoinGroup of group '{group}'" in said
+    assert "group protocol" in said
 
 
 def test_a_share_consumer_takes_no_pattern(broker: BrokerProcess) -> None:
@@ -199,3 +199,32 @@ def test_a_share_consumer_takes_no_pattern(broker: BrokerProcess) -> None:
         pytest.raises(TypeError, match="by their names, not by a pattern"),
     ):
         member.subscribe(SubscriptionPattern("a.*"))  # type: ignore[arg-type]
+
+
+def test_a_group_reads_to_the_end_and_no_further(
+    broker: BrokerProcess, new_topic: Callable[[], str]
+) -> None:
+    topic = new_topic()
+    group = f"g-{topic}"
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        from millstream.client.core.admin.topics import NewTopic
+
+        admin.create_topics([NewTopic(topic, 3)]).get_all()
+    consume = ("consume", topic, "--group", group, "--exit")
+    assert millstream(broker, *consume) == ""
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        # One partition has a batch of a transaction's end behind its records, one has none.
+        for number in range(20):
+            producer.send(topic, str(number).encode(), partition=number % 2)
+    with Producer(bootstrap_servers=broker.bootstrap, transactional_id=f"t-{topic}") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"20", partition=1)
+        producer.commit_transaction()
+    assert sorted(millstream(broker, *consume).split(), key=int) == [str(n) for n in range(21)]
+    # All of it is committed: nothing is left for the next one.
+    assert millstream(broker, *consume) == ""
+    with Producer(bootstrap_servers=broker.bootstrap) as producer:
+        producer.send(topic, b"21", partition=2)
+    assert millstream(broker, *consume) == "21\n"
+    assert millstream(broker, *consume, "--count", "1") == ""

@@ -222,6 +222,9 @@ def test_records_that_cannot_be_read(broker: BrokerProcess, topic: str) -> None:
     with Consumer(bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest") as consumer:
         place = TopicPartition(topic, 0)
         consumer.assign([place])
+        assert consumer.to_arrow(1, 10)["offset"].to_pylist() == [0]
+        assert consumer.to_arrow(9, 10)["offset"].to_pylist() == [1]
+        consumer.seek(place, 0)
         assert consumer.poll_table(10)["offset"].to_pylist() == [0, 1]
         for _ in range(2):
             assert consumer.position(place) == 2
@@ -303,3 +306,44 @@ def test_a_value_that_is_too_large_and_values_under_asyncio(
 
     assert asyncio.run(run()) == 1000
     assert all_rows(broker, topic, 1000).num_rows == 1000
+
+
+def test_so_many_records_as_a_frame(broker: BrokerProcess, topic: str, producer: Producer) -> None:
+    """Each record is in one table, whatever the tables and polls between them take."""
+    values = [b"%05d" % number for number in range(3_000)]
+    producer.send_table(pa.table({"value": values}), topic, partition=pa.array([1] * 3_000)).result(
+        30
+    )
+    place = TopicPartition(topic, 1)
+    settings = {"bootstrap_servers": broker.bootstrap, "auto_offset_reset": "earliest"}
+    with Consumer(**settings) as consumer:
+        consumer.assign([place])
+        found: list[bytes] = []
+        for count in (1, 700, 64):
+            table = consumer.to_arrow(count, 20)
+            assert table.schema.equals(table_schema())
+            found += table["value"].to_pylist()
+            assert consumer.position(place) == len(found)
+            found += [record.value for record in consumer.poll(20, max_records=2) if record.value]
+        found += consumer.to_polars(500, 20, columns=["value"])["value"].to_list()
+        found += list(consumer.to_pandas(500, 20)["value"])
+        rest = consumer.to_arrow(len(values) - len(found), 60)
+        assert found + rest["value"].to_pylist() == values
+        assert consumer.to_arrow(5_000, 0.1).num_rows == 0
+        assert consumer.to_arrow(timeout=0).num_rows == 0
+        consumer.seek(place, 2_990)
+        consumer.to_arrow(3, 20)
+        consumer.seek(place, 5)
+        assert consumer.to_arrow(1, 20)["offset"].to_pylist() == [5]
+        with pytest.raises(ValueError, match="at least 1"):
+            consumer.to_arrow(0)
+
+    async def with_asyncio() -> list[bytes]:
+        async with aio.Consumer(**settings) as consumer:
+            consumer.assign([place])
+            first = (await consumer.to_arrow(1_001, 20, columns=["value"]))["value"].to_pylist()
+            second = list((await consumer.to_pandas(1_000, 20))["value"])
+            third = (await consumer.to_polars(999, 60))["value"].to_list()
+            return [*first, *second, *third]
+
+    assert asyncio.run(with_asyncio()) == values

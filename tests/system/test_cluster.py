@@ -293,6 +293,29 @@ def test_a_topic_that_is_deleted_is_gone_everywhere_also_where_nobody_was_home(
     cluster.until(lambda client: in_sync(client, "kept"), "everybody in sync again")
 
 
+def test_a_topic_is_given_another_number_of_replicas(cluster: ClusterSite) -> None:
+    command = [sys.executable, "-m", "millstream.cli.main", "topic"]
+    for words in (
+        ["create", "copied", "-p", "4", "-r", "1"],
+        ["alter", "copied", "-r", "3"],
+        ["alter", "copied", "-r", "2"],
+    ):
+        done = subprocess.run(
+            [*command, *words, "-b", cluster.bootstrap],
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        wanted = int(words[-1])
+        with admin_of(cluster.bootstrap) as admin:
+            view = view_cluster(admin)
+        found = [each for each in view.partitions if each.topic_partition.topic == "copied"]
+        assert [len(each.replicas) for each in found] == [wanted] * 4
+        assert all(set(each.isr) == set(each.replicas) for each in found)
+
+
 def test_a_fourth_broker_takes_over_from_the_first(cluster: ClusterSite) -> None:
     create(cluster, "moved")
     fourth = cluster.add(4)
@@ -328,7 +351,7 @@ def test_a_fourth_broker_takes_over_from_the_first(cluster: ClusterSite) -> None
 def test_one_command_runs_a_cluster_and_ctrl_c_stops_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "millstream.cli.main", "cluster", "start", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--brokers", "2", "--dir", str(tmp_path / "site")],
+        [*command, "--brokers", "2", "--dir", str(tmp_path / "site"), "--zookeeper"],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -48,9 +48,12 @@ class Started:
         assert found is not None, self.said
         self.bootstrap = found[1]
         self.joining = output.readline().partition("joins with: ")[2]
-        joining = re.search(r"zookeeper\.connect=(\S+)", self.joining)
+        joining = re.search(
+            r"--override '?((?:zookeeper\.connect|metadata\.keeper\.socket)=[^']+?)'? --override",
+            self.joining,
+        )
         assert joining is not None
-        self.zookeeper = joining[1]
+        self.store = joining[1]
 
     @property
     def said(self) -> str:
@@ -144,9 +147,18 @@ def brokers_of(bootstrap: str) -> list[int]:
         return sorted(each.broker_id for each in admin.describe_cluster().brokers)
 
 
-def test_a_life_of_a_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "process", "name"),
+    [
+        (None, str(Path("a place with spaces") / "keeper"), "the keeper"),
+        ("--zookeeper", "ZooKeeperServerMain", "ZooKeeper"),
+    ],
+    ids=["keeper", "zookeeper"],
+)
+def test_a_life_of_a_cluster(tmp_path: Path, option: str | None, process: str, name: str) -> None:
     directory = tmp_path / "a place with spaces"
-    with Started(directory, "--brokers", "2", "--port", "0") as cluster:
+    options = ["--brokers", "2", "--port", "0", *([option] if option else [])]
+    with Started(directory, *options) as cluster:
         assert create(cluster.bootstrap, "t")
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             producer.send("t", b"kept").result(TIMEOUT_S)
@@ -156,8 +168,8 @@ def test_a_life_of_a_cluster(tmp_path: Path) -> None:
         assert second.returncode == 1
         assert "another process is using this directory" in second.stderr
 
-        os.kill(cluster.child("ZooKeeperServerMain").pid, signal.SIGKILL)
-        until(lambda: "ZooKeeper had ended and was started again" in cluster.said, "ZooKeeper")
+        os.kill(cluster.child(process).pid, signal.SIGKILL)
+        until(lambda: f"{name} had ended and was started again" in cluster.said, name)
         until(lambda: create(cluster.bootstrap, "afterwards"), "a controller that can write")
 
         os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
@@ -173,10 +185,11 @@ def test_a_life_of_a_cluster(tmp_path: Path) -> None:
         assert "Broker 2 is down" in run("cluster", "doctor", "-b", first).stdout
         comes_back(cluster)
         cluster.stop(signal.SIGTERM)
-        zookeeper = cluster.zookeeper
+        store = cluster.store
 
+    # The store that it has is used again, whether or not it is asked for.
     with Started(directory, "--brokers", "2", "--port", "0") as cluster:
-        assert cluster.zookeeper == zookeeper, "whoever joined finds it again"
+        assert cluster.store == store, "whoever joined finds it again"
         with Consumer(
             bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest"
         ) as consumer:
@@ -190,6 +203,13 @@ def test_a_life_of_a_cluster(tmp_path: Path) -> None:
             until(read, "the record")
         assert values == [b"kept"]
         cluster.stop(signal.SIGINT)
+
+
+def test_a_cluster_with_a_keeper_gets_no_other_store(tmp_path: Path) -> None:
+    (tmp_path / "keeper").mkdir()
+    refused = run("cluster", "start", "--dir", str(tmp_path), "--port", "0", "--zookeeper")
+    assert refused.returncode == 1
+    assert "millstream cluster migrate-metadata moves it to a ZooKeeper" in refused.stderr
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:

@@ -182,15 +182,19 @@ def test_a_restart_keeps_what_was_acknowledged(broker: BrokerProcess) -> None:
 
 
 def test_every_record_is_acknowledged_once_through_kills(broker: BrokerProcess) -> None:
-    """Ten consumers, of which some go without a word; the broker is killed now and then."""
+    """Ten consumers, of which some go without a word; the broker is killed now and then.
+
+    A record that five of them had in hand is archived.
+    """
     chance = random.Random(20)
     topic_id = make_topic(broker, "kills", 60)
     accepted: Counter[int] = Counter()
     delivered: Counter[int] = Counter()
+    used_up: set[int] = set()
     kills = 0
     members: list[Member] = []
-    for step in range(400):
-        if len(accepted) == 600:
+    for step in range(2_000):  # records that were delivered often come one by one
+        if len(accepted.keys() | used_up) == 600:
             break
         if step in {20, 45, 70}:
             kills += 1
@@ -208,6 +212,8 @@ def test_every_record_is_acknowledged_once_through_kills(broker: BrokerProcess) 
             assert offset not in accepted
             delivered[offset] += 1
             assert count <= 5
+            if count == 5:
+                used_up.add(offset)
         if chance.random() < 0.2:
             members.remove(member)
             member.close()
@@ -217,7 +223,8 @@ def test_every_record_is_acknowledged_once_through_kills(broker: BrokerProcess) 
             assert member.acknowledge(types) == 0
             accepted.update(offset for offset, kind in types.items() if kind == ACCEPT)
     assert kills == 3
-    assert set(accepted) == set(range(600))
+    assert accepted.keys() | used_up == set(range(600))
+    assert len(accepted) > 500
     assert set(accepted.values()) == {1}
     assert max(delivered.values()) > 1
     for member in members:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -28,6 +29,11 @@ from millstream.cli.failures import (
 _GROUPS: Final = (
     "topic",
     "config",
+    "acl",
+    "cert",
+    "quota",
+    "token",
+    "user",
     "group",
     "txn",
     "cluster",
@@ -36,12 +42,18 @@ _GROUPS: Final = (
     "log-dirs",
     "dlq",
     "pipeline",
+    "bench",
 )
 """Groups of commands: each is a module with a typer application ``app``."""
 
 _COMMANDS: Final = (
     "topic",
     "config",
+    "acl",
+    "cert",
+    "quota",
+    "token",
+    "user",
     "produce",
     "consume",
     "group",
@@ -54,12 +66,15 @@ _COMMANDS: Final = (
     "demo",
     "load",
     "audit",
+    "audit-log",
     "repair",
     "maintain",
     "lag",
     "dlq",
     "pipeline",
     "report",
+    "sql",
+    "bench",
 )
 """All commands: one that is no group is a module with a function of its own name."""
 
@@ -75,13 +90,14 @@ def build(words: Sequence[str]) -> typer.Typer:
     )
     app.callback()(millstream)
     app.command("serve")(serve)
+    app.command("keeper")(keeper)
     wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
     for name in wanted:
         module = import_module(f"millstream.cli.{name.replace('-', '_')}")
         if name in _GROUPS:
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(getattr(module, name))
+            app.command(name)(getattr(module, name.replace("-", "_")))
     return app
 
 
@@ -113,13 +129,36 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help=serve_arguments.OPTION_HELP["--host"])] = None,
     port: Annotated[int | None, typer.Option(help=serve_arguments.OPTION_HELP["--port"])] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help=serve_arguments.OPTION_HELP["--advertise"]),
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option(metavar="N|auto", help=serve_arguments.OPTION_HELP["--brokers"]),
+    ] = None,
+    ports: Annotated[
+        str | None, typer.Option(metavar="PORT,…", help=serve_arguments.OPTION_HELP["--ports"])
+    ] = None,
+    pin: Annotated[bool, typer.Option("--pin", help=serve_arguments.OPTION_HELP["--pin"])] = False,
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C.
+    """Run a broker, or several, until SIGTERM or Ctrl-C.
 
     Every setting can also come from the environment: MILLSTREAM_LOG_RETENTION_MS sets
     log.retention.ms. Options count more than variables, and variables more than the file.
     """
     raise AssertionError("main runs serve itself; this declares its help")
+
+
+def keeper(
+    directory: Annotated[Path, typer.Argument(help="Directory of the store.")],
+) -> None:
+    """Run the keeper of a cluster on this machine until SIGTERM or Ctrl-C.
+
+    serve --brokers and cluster start run one by themselves. The first line says where it listens:
+    metadata.keeper.socket of the brokers.
+    """
+    raise AssertionError("main runs keeper itself; this declares its help")
 
 
 def run(words: Sequence[str]) -> int:
@@ -132,7 +171,12 @@ def run(words: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     asks_nothing = not words or (len(words) == 1 and words[0] in _GROUPS)
     try:
-        code = typer.main.get_command(build(words)).main(
+        command = typer.main.get_command(build(words))
+        if words[:1] not in (["serve"], ["keeper"]):
+            from millstream.cli.client_options import add_client_options
+
+            add_client_options(command)
+        code = command.main(
             [*words, "--help"] if asks_nothing else list(words),
             prog_name="millstream",
             standalone_mode=False,
@@ -168,7 +212,9 @@ def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
         depth = 2 if words and words[0] in _GROUPS else 1
         named = itertools.takewhile(lambda word: not word.startswith("-"), words[:depth])
         path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
-    return f"{' '.join(str(message).split()).rstrip('.')} (see {path} --help)"
+    # Typer hands on what the checks of values raise with the name of their class before it.
+    text = " ".join(str(message).split()).replace(": Value error, ", ": ", 1)
+    return f"{text.rstrip('.')} (see {path} --help)"
 
 
 def _open_what_is_closed() -> None:

@@ -8,8 +8,10 @@ from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
+from millstream.cli.client_options import given_bootstrap, settings_of
 from millstream.cli.reaching import PATIENCE_MS, wait_for_a_broker
 from millstream.client import Admin
+from millstream.client.core.settings import AdminSettings
 from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.config.quantities import (
     is_duration,
@@ -58,17 +60,27 @@ Configs: TypeAlias = Annotated[
 def bootstrap_servers(bootstrap: str, timeout: str | None = None) -> str:
     """Return what a ``--bootstrap-server`` names, once something listens there."""
     patience_ms = PATIENCE_MS if timeout is None else duration_ms(timeout, "--timeout")
-    wait_for_a_broker(_addresses(bootstrap), patience_ms)
-    return bootstrap
+    chosen = chosen_bootstrap(bootstrap)
+    wait_for_a_broker(_addresses(chosen), patience_ms)
+    return chosen
+
+
+def chosen_bootstrap(bootstrap: str) -> str:
+    """Return what a ``--bootstrap-server`` names, or without one the settings of the client."""
+    return given_bootstrap() or bootstrap if bootstrap == DEFAULT_BOOTSTRAP else bootstrap
 
 
 def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
     """Return an administrator of the cluster that a ``--bootstrap-server`` names."""
-    return Admin(
-        bootstrap_servers=bootstrap_servers(bootstrap, timeout),
-        client_id="millstream-cli",
-        default_api_timeout_ms=WAIT_MS if timeout is None else duration_ms(timeout, "--timeout"),
-    )
+    chosen: dict[str, object] = {
+        "client.id": "millstream-cli",
+        "default.api.timeout.ms": WAIT_MS,
+        **settings_of(AdminSettings),
+    }
+    if timeout is not None:
+        chosen["default.api.timeout.ms"] = duration_ms(timeout, "--timeout")
+    chosen["bootstrap.servers"] = bootstrap_servers(bootstrap, timeout)
+    return Admin(chosen)
 
 
 def check_topic(bootstrap: str, topic: str) -> None:

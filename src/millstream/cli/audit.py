@@ -12,6 +12,7 @@ from millstream.cli.output import print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     SourceOptions,
+    StorageOptions,
     TableArgument,
     TopicArgument,
     existing_table,
@@ -30,6 +31,7 @@ def audit(
     table: TableArgument,
     app_id: AppId = "",
     option: SourceOptions = None,
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -46,7 +48,7 @@ def audit(
     for each, name in tables_of(topic, table):
         source = load_source(source_options(bootstrap, each, option))
         options = parse_options(source, streaming=True)
-        found = run_audit(options, existing_table(name), load_id(each, app_id))
+        found = run_audit(options, existing_table(name, storage_option), load_id(each, app_id))
         audits.append((found, sentences(found)))
     if as_json:
         found_all = [_json(found, problems) for found, problems in audits]
@@ -93,7 +95,12 @@ def _print(found: Audit, problems: list[str]) -> None:
         print(
             f"{found.other_rows:,} rows of other loads or writers in the table were not looked at"
         )
-    if not problems:
+    if found.keys is not None and found.keys.gone:
+        print(f"{found.keys.gone:,} rows have keys that are in the topic no more; not compared")
+    if not problems and found.keys is not None:
+        key = ", ".join(found.keys.key)
+        print(f"{found.table}: {found.rows:,} rows, one for each {key}, each its newest record")
+    elif not problems:
         print(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
 
 
@@ -103,6 +110,16 @@ def _json(found: Audit, problems: list[str]) -> dict[str, object]:
         "clean": found.is_clean,
         "rows": found.rows,
         "problems": problems,
+        "keys": None
+        if found.keys is None
+        else {
+            "key": list(found.keys.key),
+            "missing": found.keys.missing,
+            "undeleted": found.keys.undeleted,
+            "stale": found.keys.stale,
+            "doubled": found.keys.doubled,
+            "gone": found.keys.gone,
+        },
         "rowsOfOtherLoads": found.other_rows,
         "partitions": [
             {

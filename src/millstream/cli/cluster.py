@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,6 +19,7 @@ from millstream.cli.arguments import (
     key_values,
     open_admin,
 )
+from millstream.cli.cluster_api_versions import api_versions
 from millstream.cli.cluster_features import app as features
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
@@ -31,10 +33,12 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(
-    help="Clusters: start, describe, elect-leaders, reassign, doctor, features.",
+    help="Clusters: start, describe, elect-leaders, reassign, doctor, features, api-versions, "
+    "migrate-metadata.",
     no_args_is_help=True,
 )
 app.command()(reassign)
+app.command("api-versions")(api_versions)
 app.add_typer(features, name="features")
 
 _CONTROLLER_TIMEOUT: Final = "5s"
@@ -54,17 +58,28 @@ def start(
         typer.Option(help="Port of the first broker, the others follow; 0 lets the system pick."),
     ] = 9092,
     settings: Configs = None,
+    zookeeper: Annotated[
+        bool,
+        typer.Option(
+            "--zookeeper", help="Keep the metadata in a ZooKeeper, which needs Java and PySpark."
+        ),
+    ] = False,
 ) -> None:
-    """Run ZooKeeper and brokers on this machine until Ctrl-C or SIGTERM.
+    """Run brokers on this machine, with a keeper for their metadata, until Ctrl-C or SIGTERM.
 
     The first line says where clients connect. Data stays in the directory for the next start.
     """
     from millstream.cli.cluster_site import ClusterSite
+    from millstream.cli.cluster_store import store_in
     from millstream.cli.zookeeper import stop_on_signal
 
     stopped = stop_on_signal()
     site = ClusterSite(
-        directory, size=brokers, first_port=port, settings=key_values(settings, "--config")
+        directory,
+        store_in(directory, zookeeper=zookeeper),
+        size=brokers,
+        first_port=port,
+        settings=key_values(settings, "--config"),
     )
     with site:
         print(f"millstream cluster listening on {site.bootstrap}, data in {directory}", flush=True)
@@ -72,6 +87,40 @@ def start(
         while not stopped.wait(0.5):
             for happened in site.look_after():
                 complain(happened)
+
+
+@app.command("migrate-metadata")
+def migrate_metadata(
+    directory: Annotated[
+        Path,
+        typer.Option("--dir", help="Directory of serve --brokers, or of cluster start."),
+    ],
+    zookeeper: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT,…/CHROOT", help="The ensemble, with an empty chroot of its own."
+        ),
+    ],
+) -> None:
+    """Move the metadata of a cluster from its keeper to a ZooKeeper, with the brokers stopped.
+
+    Topics, settings, rules, users and quotas are copied and compared. The last lines say how the
+    brokers are started afterwards; they may then be joined by brokers of other machines.
+    """
+    from millstream.cli.cluster_store import KEEPER_DIRECTORY
+    from millstream.cli.metadata_migration import log_directory_of, migrate
+
+    is_site = (directory / KEEPER_DIRECTORY).is_dir()
+    moved = migrate(directory / KEEPER_DIRECTORY if is_site else directory, zookeeper, complain)
+    print(f"{counted(moved.nodes, 'node')} copied to {zookeeper} and compared")
+    print("start the brokers without --brokers and metadata.keeper.socket, each by itself:")
+    for broker_id in moved.brokers:
+        place = log_directory_of(directory, broker_id, moved.brokers[0], is_site=is_site)
+        print(
+            f"millstream serve --data-dir {shlex.quote(str(place))} --override "
+            f"{shlex.quote(f'zookeeper.connect={zookeeper}')} --override broker.id={broker_id} "
+            "--port PORT"
+        )
 
 
 @app.command()

@@ -58,6 +58,14 @@ def reassign(
             metavar="ID,…", help="Brokers to be on afterwards.", show_default="all that are alive"
         ),
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Replicas of each partition afterwards.",
+            show_default="as many as it has",
+        ),
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Move; without it the plan is only shown.")
     ] = False,
@@ -85,7 +93,7 @@ def reassign(
             _verify(admin, as_json=as_json)
             return
         view = view_cluster(admin)
-        plan, total = _plan(view, topics, _ids(brokers, view))
+        plan, total = _plan(view, topics, _ids(brokers, view), replication_factor)
         if as_json:
             print_json(_as_json(view, plan, total))
         elif plan:
@@ -143,7 +151,10 @@ def _ids(text: str | None, view: ClusterView) -> list[int]:
 
 
 def _plan(
-    view: ClusterView, topics: Sequence[str] | None, brokers: Sequence[int]
+    view: ClusterView,
+    topics: Sequence[str] | None,
+    brokers: Sequence[int],
+    replication_factor: int | None,
 ) -> tuple[Placement, int]:
     known = {each.topic_partition.topic for each in view.partitions}
     for name in topics or ():
@@ -155,9 +166,10 @@ def _plan(
     present = {each.topic_partition: each.replicas for each in chosen}
     racks = {broker_id: broker.rack for broker_id, broker in view.brokers.items()}
     try:
-        plan = plan_placement(present, brokers, racks)
+        plan = plan_placement(present, brokers, racks, replication_factor=replication_factor)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        more = "" if replication_factor else f"; --replication-factor {len(brokers)} lowers it"
+        raise UsageError(f"{error}{more}") from None
     return plan, bytes_to_copy(
         present, plan, {each.topic_partition: each.size_bytes for each in chosen}
     )

@@ -1,4 +1,4 @@
-"""A whole cluster on this machine: ZooKeeper and brokers as processes of their own."""
+"""A whole cluster on this machine: its store and its brokers as processes of their own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from millstream.cli.cluster_store import ClusterStore
 from millstream.cli.failures import CommandFailedError
-from millstream.cli.zookeeper import java_program
-from millstream.zookeeper.embedded import ZooKeeperEnsemble, die_with_parent
+from millstream.zookeeper.embedded import die_with_parent
 
 STOP_TIMEOUT_S: Final = 30.0
-MOST_REVIVALS: Final = 3
-"""How often a ZooKeeper that ends is started again: without it nothing is elected or created."""
 
 _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
@@ -55,7 +53,7 @@ class BrokerSite:
         for name, value in self._settings.items():
             command += ["--override", f"{name}={value}"]
         with self.log_path.open("a") as errors:
-            # In a session of its own: Ctrl-C is for us, and brokers stop before ZooKeeper does.
+            # In a session of its own: Ctrl-C is for us, and brokers stop before the store does.
             self._process = subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
@@ -99,14 +97,20 @@ class BrokerSite:
 
 
 class ClusterSite:
-    """ZooKeeper and brokers 1 to ``size``; a context manager that starts and stops them."""
+    """A store and brokers 1 to ``size``; a context manager that starts and stops them."""
 
     def __init__(
-        self, directory: Path, *, size: int, first_port: int, settings: dict[str, str]
+        self,
+        directory: Path,
+        store: ClusterStore,
+        *,
+        size: int,
+        first_port: int,
+        settings: dict[str, str],
     ) -> None:
         self._first_port = first_port
         self._properties = directory / "broker.properties"
-        self.zookeeper = ZooKeeperEnsemble(java_program(), directory / "zookeeper")
+        self._store = store
         self._common = {
             "default.replication.factor": str(min(3, size)),
             "offsets.topic.replication.factor": str(min(3, size)),
@@ -115,17 +119,15 @@ class ClusterSite:
             "min.insync.replicas": str(min(2, size)),
             **settings,
         }
-        connect = {"zookeeper.connect": self.zookeeper.connect}
         self.brokers = [
             BrokerSite(
                 number,
                 directory / f"broker-{number}",
-                {**connect, **self._common, "broker.id": str(number)},
+                {**store.settings, **self._common, "broker.id": str(number)},
             )
             for number in range(1, size + 1)
         ]
         self._fallen: set[int] = set()
-        self._revivals = 0
 
     @property
     def bootstrap(self) -> str:
@@ -145,16 +147,19 @@ class ClusterSite:
         return self._serving(broker.broker_id, port=port, data=shlex.quote(str(broker.data)))
 
     def _serving(self, broker_id: int, *, port: int, data: str) -> str:
+        found = " ".join(
+            f"--override {shlex.quote(f'{name}={value}')}"
+            for name, value in self._store.settings.items()
+        )
         return (
             f"millstream serve {shlex.quote(str(self._properties))} --port {port} "
-            f"--data-dir {data} --override zookeeper.connect={self.zookeeper.connect} "
-            f"--override broker.id={broker_id}"
+            f"--data-dir {data} {found} --override broker.id={broker_id}"
         )
 
     def start(self) -> None:
         """Start everything; what has started is stopped again when something does not."""
         try:
-            self.zookeeper.start()
+            self._store.start()
             for offset, broker in enumerate(self.brokers):
                 broker.start(self._first_port + offset if self._first_port else 0)
             for broker in self.brokers:
@@ -166,19 +171,13 @@ class ClusterSite:
             raise
 
     def look_after(self) -> list[str]:
-        """Start a ZooKeeper that has ended again; return a sentence for each process that ended.
+        """Start a store that has ended again; return a sentence for each process that ended.
 
-        Raises CommandFailedError when no broker is left, or ZooKeeper ends again and again.
+        Raises CommandFailedError when no broker is left, or the store ends again and again.
         """
         told = []
-        for server in self.zookeeper.servers:
-            if not server.running:
-                if self._revivals == MOST_REVIVALS:
-                    raise CommandFailedError(f"ZooKeeper ends again and again: {server.printed()}")
-                self._revivals += 1
-                server.start()
-                server.wait()
-                told.append("ZooKeeper had ended and was started again")
+        if self._store.restart_what_ended():
+            told.append(f"{self._store.name} had ended and was started again")
         for broker in self.brokers:
             if not broker.running and broker.broker_id not in self._fallen:
                 self._fallen.add(broker.broker_id)
@@ -193,13 +192,13 @@ class ClusterSite:
         return told
 
     def stop(self) -> None:
-        """Stop the brokers one after the other, each giving its leaderships away, then ZooKeeper.
+        """Stop the brokers one after the other, each giving its leaderships away, then the store.
 
         The last brokers have no other broker to hand leadership to, and stop at once.
         """
         for broker in self.brokers:
             broker.stop()
-        self.zookeeper.stop()
+        self._store.stop()
 
     def __enter__(self) -> ClusterSite:
         self.start()

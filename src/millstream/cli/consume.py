@@ -16,10 +16,10 @@ from millstream.cli.arguments import (
     Bootstrap,
     UsageError,
     bootstrap_servers,
-    key_values,
     open_admin,
     timestamp_ms,
 )
+from millstream.cli.client_options import settings_of
 from millstream.cli.consume_group import consume_group
 from millstream.cli.consume_share import consume_share
 from millstream.cli.failures import CommandFailedError
@@ -27,6 +27,7 @@ from millstream.cli.output import counted
 from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import RecordError
+from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
@@ -71,21 +72,13 @@ def consume(
         str | None,
         typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
     ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-X",
-            metavar="KEY=VALUE",
-            help="A consumer's setting for --group, as group.protocol=consumer; may be repeated.",
-        ),
-    ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.
 
     With --group the partitions are shared with the group's other members, and its offsets follow
-    what is written out. With --share each record goes to one member of the group, and is accepted
-    once it is written out.
+    what is written out; --exit ends it once the group has read to what was the end. With --share
+    each record goes to one member of the group, and is accepted once it is written out.
     """
     try:
         render = as_json if record_as_json else compile_format(layout)
@@ -95,28 +88,27 @@ def consume(
         raise UsageError("--since does not go with --offset")
     if share and group is None:
         raise UsageError("--share needs --group")
-    if setting and (share or group is None):
-        raise UsageError("-X goes with --group, and not with --share")
     if group is not None:
         given = {
             "--offset": offset is not None,
             "--since": since is not None,
             "--partition": bool(partition),
-            "--exit": exit_at_end,
+            "--exit": exit_at_end and share,
             "--uncommitted": read_uncommitted,
         }
         _refuse(given, "--share" if share else "--group")
         if share:
             consume_share(bootstrap, topic, group, render=render, count=count)
         else:
-            settings = key_values(setting, "-X")
-            consume_group(bootstrap, topic, group, render=render, count=count, settings=settings)
+            consume_group(
+                bootstrap, topic, group, render=render, count=count, exit_at_end=exit_at_end
+            )
         return
-    topic_partitions = _topic_partitions(bootstrap, topic, partition)
+    topic_partitions = topic_partitions_of(bootstrap, topic, partition)
     with open_consumer(bootstrap, read_committed=not read_uncommitted) as consumer:
         ends = consumer.end_offsets(topic_partitions) if exit_at_end else None
         consumer.assign(topic_partitions)
-        for topic_partition, start in _starts(consumer, topic_partitions, offset, since).items():
+        for topic_partition, start in starts_of(consumer, topic_partitions, offset, since).items():
             consumer.seek(topic_partition, start)
         try:
             _print_records(read(consumer, topic_partitions, ends), render, count)
@@ -135,18 +127,24 @@ def _refuse(given: Mapping[str, bool], mode: str) -> None:
 def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:
     """Return a consumer without a group; an offset that is not there is an error."""
     return Consumer(
-        bootstrap_servers=bootstrap_servers(bootstrap),
-        client_id="millstream-cli",
-        auto_offset_reset="none",
-        isolation_level="read_committed" if read_committed else "read_uncommitted",
-        allow_auto_create_topics=False,
-        max_poll_records=_POLL_RECORDS,
-        default_api_timeout_ms=WAIT_MS,
-        request_timeout_ms=WAIT_MS,
+        {
+            "client.id": "millstream-cli",
+            "allow.auto.create.topics": False,
+            "max.poll.records": _POLL_RECORDS,
+            "default.api.timeout.ms": WAIT_MS,
+            "request.timeout.ms": WAIT_MS,
+            **settings_of(ConsumerSettings),
+            "auto.offset.reset": "none",
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+            "bootstrap.servers": bootstrap_servers(bootstrap),
+        }
     )
 
 
-def _topic_partitions(bootstrap: str, topic: str, wanted: list[int] | None) -> list[TopicPartition]:
+def topic_partitions_of(
+    bootstrap: str, topic: str, wanted: list[int] | None = None
+) -> list[TopicPartition]:
+    """Return the partitions of a topic, all or those that are wanted."""
     with open_admin(bootstrap) as admin:
         partitions = admin.describe_topics([topic])[topic].get().partitions
     topic_partitions = [partition.topic_partition for partition in partitions]
@@ -165,7 +163,7 @@ def _topic_partitions(bootstrap: str, topic: str, wanted: list[int] | None) -> l
     ]
 
 
-def _starts(
+def starts_of(
     consumer: Consumer[bytes, bytes],
     topic_partitions: list[TopicPartition],
     offset: str | None,

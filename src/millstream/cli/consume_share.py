@@ -6,10 +6,16 @@ import sys
 from typing import Final
 
 from millstream.cli.arguments import WAIT_MS, bootstrap_servers, check_topic
+from millstream.cli.client_options import settings_of
 from millstream.cli.record_text import Piece
 from millstream.client import AcknowledgeType, ShareConsumer
 from millstream.client.core.consumer.errors import RecordError
-from millstream.client.core.share.settings import BATCH_OPTIMIZED, EXPLICIT, RECORD_LIMIT
+from millstream.client.core.share.settings import (
+    BATCH_OPTIMIZED,
+    EXPLICIT,
+    RECORD_LIMIT,
+    ShareConsumerSettings,
+)
 from millstream.records.record import Record
 
 _WAIT_S: Final = 0.5
@@ -26,15 +32,18 @@ def consume_share(
     # With a count no more is acquired than is printed: giving records back counts as a delivery.
     mode = BATCH_OPTIMIZED if count is None else RECORD_LIMIT
     consumer: ShareConsumer[bytes, bytes] = ShareConsumer(
-        bootstrap_servers=bootstrap_servers(bootstrap),
-        client_id="millstream-cli",
-        group_id=group,
-        share_acknowledgement_mode=EXPLICIT,
-        share_acquire_mode=mode,
-        max_poll_records=_POLL_RECORDS if count is None else min(count, _POLL_RECORDS),
-        allow_auto_create_topics=False,
-        default_api_timeout_ms=WAIT_MS,
-        request_timeout_ms=WAIT_MS,
+        {
+            "client.id": "millstream-cli",
+            "allow.auto.create.topics": False,
+            "default.api.timeout.ms": WAIT_MS,
+            "request.timeout.ms": WAIT_MS,
+            **settings_of(ShareConsumerSettings),
+            "bootstrap.servers": bootstrap_servers(bootstrap),
+            "group.id": group,
+            "share.acknowledgement.mode": EXPLICIT,
+            "share.acquire.mode": mode,
+            "max.poll.records": _POLL_RECORDS if count is None else min(count, _POLL_RECORDS),
+        }
     )
     with consumer:
         check_topic(bootstrap, topic)

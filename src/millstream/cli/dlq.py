@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from millstream.cli.arguments import AsJson, key_values
+from millstream.cli.arguments import AsJson
+from millstream.cli.client_options import registry_settings
 from millstream.cli.load import FormatName
 from millstream.cli.output import Row, counted, print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
+    KeyFormat,
     PartitionColumn,
+    SchemaRegistry,
+    StorageOptions,
     TableArgument,
     existing_table,
+    format_options,
     load_id,
+    schema_file,
     table_name,
 )
 
@@ -27,18 +32,24 @@ app = typer.Typer(help="Records that a table's format could not read.", no_args_
 def show(
     table: TableArgument,
     limit: Annotated[int, typer.Option(min=1, help="How many records to show.")] = 20,
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the dead letters of a table and how many there are for each reason."""
     import pyarrow.parquet as pq
 
+    from millstream.spark.lakehouse.dead_letter_commits import settle_all
     from millstream.spark.lakehouse.table import dead_letters_of, open_table
 
-    dead_letters = open_table(dead_letters_of(existing_table(table).name))
+    name = existing_table(table, storage_option).name
+    settle_all(name)
+    dead_letters = open_table(dead_letters_of(name))
     rows: list[Row] = []
     reasons: Counter[str] = Counter()
     for path in dead_letters.files() if dead_letters.exists() else ():
-        for row in pq.ParquetFile(dead_letters.data_directory / path).read().to_pylist():
+        for row in (
+            pq.ParquetFile((dead_letters.data_directory / path).open_input()).read().to_pylist()
+        ):
             reasons[row["reason"]] += 1
             if len(rows) < limit:
                 rows.append(
@@ -66,12 +77,15 @@ def replay(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Of the format, as in `load`; may be repeated."),
     ] = None,
-    schema: Annotated[Path | None, typer.Option(help="The file that pins the columns.")] = None,
+    key_format: KeyFormat = None,
+    schema_registry: SchemaRegistry = None,
+    schema: Annotated[str | None, typer.Option(help="The file that pins the columns.")] = None,
     event_time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="As given to the load.")
     ] = None,
     partition_column: PartitionColumn = "date",
     app_id: AppId = "",
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Read every dead letter again, after the schema file or an option has changed.
@@ -84,11 +98,12 @@ def replay(
     done = run_replay(
         LoadSettings(
             source={"subscribe": topic},
-            table=table_name(table),
+            table=table_name(table, storage_options=storage_option),
             app_id=load_id(topic, app_id),
             format=form.value,
-            format_options=key_values(format_option, "--format-option"),
-            schema_file=schema,
+            format_options=format_options(format_option, key_format),
+            registry=registry_settings(schema_registry),
+            schema_file=schema_file(schema, storage_option),
             event_time=event_time,
             partition_column=partition_column,
         )

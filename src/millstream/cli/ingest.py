@@ -23,12 +23,14 @@ from millstream.cli.arguments import (
     bootstrap_servers,
     open_admin,
 )
+from millstream.cli.client_options import settings_of
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.interruption import ended_in_time
 from millstream.cli.output import human_bytes, print_json
 from millstream.cli.produce import Acks, Compression
 from millstream.cli.progress import Progress
 from millstream.client.core.admin.topics import NewTopic
+from millstream.client.core.settings import ProducerSettings
 from millstream.client.producer import Producer, RowsFuture
 from millstream.model.errors import ErrorCode
 
@@ -106,15 +108,18 @@ def _create(bootstrap: str, topic: NewTopic) -> None:
 def open_sender(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
     """Return a producer for batches that are as large as those that a file is cut into."""
     return Producer(
-        bootstrap_servers=bootstrap_servers(bootstrap),
-        client_id="millstream-cli",
-        acks=acks.value,
-        compression_type=compression.value,
-        batch_size=_MOST_ENCODED_BYTES,
-        # A long line makes a large batch; what a broker takes is its own business.
-        max_request_size=2 * _LONGEST_LINE_BYTES,
-        buffer_memory=8 * _LONGEST_LINE_BYTES,
-        max_block_ms=WAIT_MS,
+        {
+            "client.id": "millstream-cli",
+            "acks": acks.value,
+            "compression.type": compression.value,
+            "batch.size": _MOST_ENCODED_BYTES,
+            # A long line makes a large batch; what a broker takes is its own business.
+            "max.request.size": 2 * _LONGEST_LINE_BYTES,
+            "buffer.memory": 8 * _LONGEST_LINE_BYTES,
+            "max.block.ms": WAIT_MS,
+            **settings_of(ProducerSettings),
+            "bootstrap.servers": bootstrap_servers(bootstrap),
+        }
     )
 
 

@@ -9,6 +9,7 @@ from millstream.cli.output import Row, print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     SourceOptions,
+    StorageOptions,
     TableArgument,
     TopicArgument,
     existing_table,
@@ -26,6 +27,7 @@ def lag(
     table: TableArgument,
     app_id: AppId = "",
     option: SourceOptions = None,
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -37,7 +39,7 @@ def lag(
     for name, its_table in tables_of(topic, table):
         source = load_source(source_options(bootstrap, name, option))
         options = parse_options(source, streaming=True)
-        lags = table_lag(options, existing_table(its_table), load_id(name, app_id))
+        lags = table_lag(options, existing_table(its_table, storage_option), load_id(name, app_id))
         rows += [_row(each) for each in lags]
 
     if as_json:

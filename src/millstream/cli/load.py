@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
@@ -22,14 +21,20 @@ from millstream.cli.arguments import (
     key_values,
     size_bytes,
 )
+from millstream.cli.client_options import registry_settings
 from millstream.cli.failures import complain
 from millstream.cli.load_progress import LoadProgress
 from millstream.cli.output import counted, human_bytes, print_json
 from millstream.cli.table_arguments import (
     AppId,
+    KeyFormat,
     PartitionColumn,
+    SchemaRegistry,
     SourceOptions,
+    StorageOptions,
     TopicArgument,
+    format_options,
+    schema_file,
     source_options,
     table_name,
 )
@@ -38,6 +43,7 @@ from millstream.model.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.spark.lakehouse.reject_limit import RejectLimit
     from millstream.spark.lakehouse.settings import LoadSettings
 
 
@@ -50,6 +56,14 @@ class FormatName(StrEnum):
     CSV = "csv"
     AVRO = "avro"
     PROTOBUF = "protobuf"
+    DEBEZIUM = "debezium"
+
+
+class Mode(StrEnum):
+    """What becomes of a record."""
+
+    APPEND = "append"
+    UPSERT = "upsert"
 
 
 class Engine(StrEnum):
@@ -60,19 +74,44 @@ class Engine(StrEnum):
 
 
 _To: TypeAlias = Annotated[
-    str, typer.Option("--to", metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
+    str,
+    typer.Option(
+        "--to",
+        metavar="TABLE",
+        help="delta:PATH, iceberg:PATH or parquet:PATH, of a directory or a store (s3://, gs://, "
+        "abfss://), or iceberg:CATALOG.NAMESPACE.TABLE.",
+    ),
 ]
 _FormatOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
         help="Of the format: pattern (text; access_log for web servers), delimiter, quote, null, "
-        "header (csv), definition (avro, protobuf: a file), message (protobuf), framing (avro), "
-        "evolve (json, avro, protobuf); may be repeated.",
+        "header (csv), definition (avro, protobuf: a file), message (protobuf), framing (avro, "
+        "protobuf, json), schema_id (avro), subject, subject_strategy and record (of a registry), "
+        "evolve (json, avro, protobuf, debezium), truncate (debezium: apply or reject), "
+        "key (all but raw: string, int, long, …); "
+        "may be repeated.",
+    ),
+]
+_Key: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FIELD",
+        help="With --mode upsert: a column that identifies a row; may be repeated. [the record's "
+        "key]",
+    ),
+]
+_TableProperties: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Of the table format, for a table that the load makes, such as "
+        '"delta.logRetentionDuration=interval 7 days"; may be repeated.',
     ),
 ]
 _Schema: TypeAlias = Annotated[
-    Path | None,
+    str | None,
     typer.Option(help="The file that pins the columns; written when it is not there."),
 ]
 _Query: TypeAlias = Annotated[
@@ -85,7 +124,9 @@ _Query: TypeAlias = Annotated[
 ]
 _Group: TypeAlias = Annotated[
     str | None,
-    typer.Option(help='Group that shows the progress; "" for none. [millstream-<table>]'),
+    typer.Option(
+        help='Group that shows the progress; "" for none. [millstream-<table>-<digits of its path>]'
+    ),
 ]
 _Freshness: TypeAlias = Annotated[
     str, typer.Option(help="With --follow: how long a record may wait for its batch.")
@@ -97,6 +138,14 @@ _DriverSize: TypeAlias = Annotated[
 _DeadLetters: TypeAlias = Annotated[
     bool,
     typer.Option(help="Put records that cannot be read into TABLE_dead_letters, or fail."),
+]
+_MaxRejects: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE,COUNT",
+        help="End the load when more records than this cannot be read: a share of a batch of 1,000 "
+        "or more, a number in all, both (5%,200), or none.",
+    ),
 ]
 _DeadLettersTopic: TypeAlias = Annotated[
     str | None,
@@ -124,6 +173,12 @@ def load(
         FormatName, typer.Option("--format", help="What the values are.")
     ] = FormatName.RAW,
     format_option: _FormatOptions = None,
+    mode: Annotated[
+        Mode, typer.Option(help="append: a row for each record; upsert: the newest of each key.")
+    ] = Mode.APPEND,
+    key: _Key = None,
+    key_format: KeyFormat = None,
+    schema_registry: SchemaRegistry = None,
     schema: _Schema = None,
     query: _Query = None,
     event_time: Annotated[
@@ -137,11 +192,21 @@ def load(
     batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
     driver_size: _DriverSize = "8MB",
     dead_letters: _DeadLetters = True,
+    max_rejects: _MaxRejects = "5%",
     dead_letters_topic: _DeadLettersTopic = None,
     maintain_every: _MaintainEvery = None,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Show what the load would create, change, read and reject, and write nothing.",
+        ),
+    ] = False,
     engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     option: SourceOptions = None,
+    storage_option: StorageOptions = None,
+    table_property: _TableProperties = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -154,19 +219,24 @@ def load(
 
     settings = LoadSettings(
         source=source_options(bootstrap, topic, option),
-        table=table_name(to, "--to"),
+        table=table_name(to, "--to", storage_option),
         app_id=app_id,
         format=form.value,
-        format_options=key_values(format_option, "--format-option"),
-        schema_file=schema,
+        mode=mode.value,
+        key=tuple(key or ()),
+        format_options=format_options(format_option, key_format),
+        registry=registry_settings(schema_registry),
+        schema_file=schema_file(schema, storage_option),
         event_time=event_time,
         partition_column=partition_column,
+        table_properties=key_values(table_property, "--table-property"),
         follow=follow,
         freshness_ms=duration_ms(freshness, "--freshness"),
         file_bytes=size_bytes(file_size, "--file-size"),
         batch_bytes=size_bytes(batch_size, "--batch-size"),
         driver_bytes=0 if driver_size == "0" else size_bytes(driver_size, "--driver-size"),
         dead_letters=dead_letters,
+        max_rejects=_reject_limit(max_rejects),
         dead_letters_topic=dead_letters_topic,
         maintain_every_ms=None
         if maintain_every is None
@@ -174,12 +244,18 @@ def load(
         group_id=group,
         query=None if query is None else _sql(query),
     )
+    if plan:
+        from millstream.cli.load_plan import show_plan
+
+        show_plan(settings, as_json=as_json)
+        return
     run(settings, engine=engine, master=master, as_json=as_json)
 
 
 def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -> None:
     """Run a load with progress on the terminal and a summary at the end."""
     from millstream.spark.lakehouse.jobs import run_load
+    from millstream.spark.lakehouse.reject_limit import in_words
 
     should_stop = StopRequest()
     started = time.monotonic()
@@ -195,25 +271,36 @@ def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -
         print_json(
             {
                 "table": str(settings.table),
+                "group": None if settings.table.is_per_topic else settings.group or None,
                 "batches": progress.batches,
                 "rows": progress.rows,
                 "deadLetters": progress.dead_letters,
+                "reasons": dict(progress.reasons),
                 "bytes": progress.bytes,
                 "seconds": round(seconds, 3),
             }
         )
     else:
-        dead_letters = (
-            f", {counted(progress.dead_letters, 'dead letter')}" if progress.dead_letters else ""
-        )
+        dead_letters = f", {counted(progress.dead_letters, 'dead letter')}"
         print(
             f"{progress.rows:,} rows{dead_letters} into {settings.table} in {seconds:.2f} s "
             f"({human_bytes(progress.bytes / seconds)}/s, "
             f"{counted(progress.batches, 'batch', 'batches')})"
         )
+        if progress.dead_letters:
+            print(f"not read: {in_words(progress.reasons)}")
     if should_stop() and not settings.follow:
         complain("stopped before the end; the same command goes on where the table ends")
         raise typer.Exit(should_stop.exit_code)
+
+
+def _reject_limit(text: str) -> RejectLimit:
+    from millstream.spark.lakehouse.reject_limit import parse_reject_limit
+
+    try:
+        return parse_reject_limit(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--max-rejects") from None
 
 
 class StopRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millstream.cli.output import counted, human_bytes
@@ -23,6 +23,7 @@ class LoadProgress(TerminalBar):
         self.batches = 0
         self.rows = 0
         self.dead_letters = 0
+        self.reasons: Mapping[str, int] = {}
         self.bytes = 0
         self._follow = follow
         self._quiet = as_json
@@ -34,6 +35,10 @@ class LoadProgress(TerminalBar):
         self.batches += 1
         self.rows += report.rows
         self.dead_letters += report.dead_letters
+        if report.reasons:
+            from millstream.spark.lakehouse.reject_limit import add_reasons
+
+            self.reasons = add_reasons([self.reasons, report.reasons])
         self.bytes += report.read_bytes
         seconds = max(time.monotonic() - self._started, 1e-9)
         if self._follow:

@@ -1,4 +1,4 @@
-"""Entry point: `serve` takes the short way, everything else goes through typer."""
+"""Entry point: `serve` and `keeper` take the short way, everything else goes through typer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from millstream.cli.serve import serve
 
             return serve(words[1:])
+        if words[:1] == ["keeper"] and HELP_FLAGS.isdisjoint(words):
+            from millstream.cli.keeper import keeper
+
+            return keeper(words[1:])
         from millstream.cli.app import run
 
         return run(words)

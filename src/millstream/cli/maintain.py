@@ -8,7 +8,7 @@ import typer
 
 from millstream.cli.arguments import AsJson, duration_ms, size_bytes
 from millstream.cli.output import counted, print_json
-from millstream.cli.table_arguments import TableArgument, existing_table
+from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
 
 
 def maintain(
@@ -20,6 +20,7 @@ def maintain(
     keep: Annotated[
         str, typer.Option(help="States of the table that readers may still use.")
     ] = "7d",
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Join small files, forget states older than --keep, and remove what no state names.
@@ -29,7 +30,7 @@ def maintain(
     from millstream.spark.lakehouse.maintain import maintain as run_maintenance
 
     done = run_maintenance(
-        existing_table(table),
+        existing_table(table, storage_option),
         app_id,
         target_bytes=size_bytes(file_size, "--file-size"),
         keep_ms=duration_ms(keep, "--keep"),

@@ -27,10 +27,8 @@ PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.TOML", help="The
 
 
 @app.command()
-def check(file: PipelineFile = Path("pipeline.toml")) -> None:
+def check(pipeline_file: PipelineFile = Path("pipeline.toml")) -> None:
     """Read the file and show what it would do."""
-    from millstream.spark.lakehouse.pipeline_file import read_pipeline
-
     print_rows(
         [
             {
@@ -40,7 +38,7 @@ def check(file: PipelineFile = Path("pipeline.toml")) -> None:
                 "format": each.format,
                 "follow": each.follow,
             }
-            for name, each in read_pipeline(file).items()
+            for name, each in _read(pipeline_file).items()
         ],
         {
             "load": "LOAD",
@@ -54,7 +52,7 @@ def check(file: PipelineFile = Path("pipeline.toml")) -> None:
 
 @app.command()
 def run(
-    file: PipelineFile = Path("pipeline.toml"),
+    pipeline_file: PipelineFile = Path("pipeline.toml"),
     only: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this load; may be repeated.")
     ] = None,
@@ -64,15 +62,14 @@ def run(
 ) -> None:
     """Run every load of the file side by side, in one Spark session.
 
-    Loads with follow = true run until Ctrl-C. A load that fails does not stop the others; the exit
+    --command-config and -X say how the brokers are reached where the file does not. Loads with
+    follow = true run until Ctrl-C. A load that fails does not stop the others; the exit
     code tells.
     """
-    from millstream.spark.lakehouse.pipeline_file import read_pipeline
-
-    loads = read_pipeline(file)
+    loads = _read(pipeline_file)
     for name in only or ():
         if name not in loads:
-            raise ConfigError(f"{file}: no load {name}; there are {', '.join(loads)}")
+            raise ConfigError(f"{pipeline_file}: no load {name}; there are {', '.join(loads)}")
     chosen = {name: loads[name] for name in only} if only else loads
     pipeline = _Pipeline(chosen, engine, master)
     pipeline.run()
@@ -86,10 +83,26 @@ def run(
                 "batches": "BATCHES",
                 "rows": "ROWS",
                 "deadLetters": "DEAD LETTERS",
+                "why": "WHY",
                 "error": "ERROR",
             },
         )
     raise typer.Exit(pipeline.exit_code)
+
+
+def _read(file: Path) -> dict[str, LoadSettings]:
+    from millstream.cli.client_options import (
+        given_bootstrap,
+        registry_settings,
+        source_settings,
+    )
+    from millstream.spark.lakehouse.pipeline_file import read_pipeline
+
+    common = source_settings()
+    bootstrap = given_bootstrap()
+    if bootstrap is not None:
+        common["kafka.bootstrap.servers"] = bootstrap
+    return read_pipeline(file, common, registry_settings(None))
 
 
 class _Pipeline:
@@ -127,12 +140,15 @@ class _Pipeline:
             self._session.stop()
 
     def summary(self) -> list[dict[str, str | int | None]]:
+        from millstream.spark.lakehouse.reject_limit import add_reasons, in_words
+
         return [
             {
                 "load": name,
                 "batches": len(reports),
                 "rows": sum(each.rows for each in reports),
                 "deadLetters": sum(each.dead_letters for each in reports),
+                "why": in_words(add_reasons(each.reasons for each in reports)),
                 "error": self.errors.get(name),
             }
             for name, reports in self._reports.items()

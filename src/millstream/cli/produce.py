@@ -18,11 +18,13 @@ from millstream.cli.arguments import (
     bootstrap_servers,
     key_values,
 )
+from millstream.cli.client_options import settings_of
 from millstream.cli.failures import CommandFailedError, complain, sentence
 from millstream.cli.input_lines import LineError, LineRules, parse_line
 from millstream.cli.interruption import LAST_SENDS_S, StoppableInput
 from millstream.cli.output import counted
 from millstream.client import Producer, RecordMetadata
+from millstream.client.core.settings import ProducerSettings
 from millstream.model.errors import MillstreamError
 from millstream.records.compression import Codec
 
@@ -199,12 +201,15 @@ def _was(count: int) -> str:
 def open_producer(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
     """Return a producer with these settings; nothing is sent yet."""
     return Producer(
-        bootstrap_servers=bootstrap_servers(bootstrap),
-        client_id="millstream-cli",
-        acks=acks.value,
-        compression_type=compression.value,
-        linger_ms=LINGER_MS,
-        max_block_ms=WAIT_MS,
+        {
+            "client.id": "millstream-cli",
+            "linger.ms": LINGER_MS,
+            "max.block.ms": WAIT_MS,
+            "acks": acks.value,
+            "compression.type": compression.value,
+            **settings_of(ProducerSettings),
+            "bootstrap.servers": bootstrap_servers(bootstrap),
+        }
     )
 
 

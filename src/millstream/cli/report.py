@@ -9,7 +9,7 @@ import typer
 
 from millstream.cli.load import open_session
 from millstream.cli.output import counted, print_rows
-from millstream.cli.table_arguments import TableArgument, existing_table
+from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
 
 
 def report(
@@ -19,6 +19,7 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="The page's heading.")] = "Access log",
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    storage_option: StorageOptions = None,
 ) -> None:
     """Summarize an access log: hits by hour, status, top pages, sessions. Computed on Spark.
 
@@ -28,7 +29,7 @@ def report(
     from millstream.spark.lakehouse.report import compute
     from millstream.spark.lakehouse.report_page import page
 
-    found = existing_table(table)
+    found = existing_table(table, storage_option)
     spark = open_session(master)
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:

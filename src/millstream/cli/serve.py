@@ -37,6 +37,10 @@ def serve(words: Sequence[str]) -> int:
         return WRONG_USAGE
     try:
         config = broker_config(arguments, os.environ)
+        if arguments.brokers is not None:
+            from millstream.cli.serve_brokers import serve_brokers
+
+            return serve_brokers(arguments, config)
         return _run(config)
     except (MillstreamError, OSError) as error:
         complain(f"serve: {sentence(error)}")
@@ -60,20 +64,24 @@ def _run(config: BrokerConfig) -> int:
 def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> BrokerConfig:
     """Merge file, environment and command line, the later over the earlier.
 
-    ConfigError names the setting that is wrong.
+    Values that stand elsewhere (``${env:NAME}``) are looked up: taken as it stands, such a text
+    would be a password that everybody knows who reads the file. ConfigError names the setting that
+    is wrong.
     """
     from millstream.config.broker import BrokerConfig, all_known_names
     from millstream.config.listeners import refuse_replaced
     from millstream.config.properties import from_environment, parse_properties
+    from millstream.config.references import resolve
 
     settings: dict[str, str] = {}
     if arguments.properties_file is not None:
         settings |= parse_properties(_text(Path(arguments.properties_file).read_bytes()))
     settings |= from_environment(environment, all_known_names())
-    # Options replace a listener, and not the protection that was asked for with it.
-    refuse_replaced(settings | dict(arguments.overrides))
+    chosen = settings | dict(arguments.overrides)
     settings |= settings_from_arguments(arguments, settings)
-    return BrokerConfig(settings)
+    # Options replace a listener, and not the protection that was asked for with it.
+    refuse_replaced(chosen, settings)
+    return BrokerConfig(resolve(settings, environment))
 
 
 def _text(data: bytes) -> str:

@@ -19,8 +19,19 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     "--override": "Set one broker setting as KEY=VALUE; may be repeated.",
     "--data-dir": f"Directory for all data (log.dirs); by default ./{DEFAULT_DATA_DIRECTORY}.",
     "--host": "Address to listen on and to tell clients; by default 127.0.0.1.",
+    "--advertise": "Address that clients are told to connect to, as HOST or HOST:PORT; by default "
+    "--host and --port. Give it with --host 0.0.0.0, as in a container.",
     "--port": "Port to listen on; 0 lets the system pick; by default 9092.",
+    "--brokers": "Brokers of one cluster on this machine, as processes over one data directory: a "
+    "number, or auto for one per core; by default one broker on its own.",
+    "--ports": "With --brokers: their ports, as 9092,9192; by default --port and those after it.",
+    "--pin": "With --brokers: pin each broker to a core.",
 }
+
+_FLAGS: Final = frozenset({"--pin"})
+"""Options without a value."""
+
+MAX_BROKERS: Final = 1_000
 
 
 class UsageError(Exception):
@@ -36,6 +47,11 @@ class ServeArguments:
     data_dir: str | None = None
     host: str | None = None
     port: int | None = None
+    advertise: str | None = None
+    brokers: int | None = None
+    """How many brokers; 0 is one per core, None one that is on its own."""
+    ports: tuple[int, ...] = ()
+    pins: bool = False
 
 
 def parse_arguments(words: Sequence[str]) -> ServeArguments:
@@ -49,6 +65,12 @@ def parse_arguments(words: Sequence[str]) -> ServeArguments:
             raise UsageError(f"one properties file at most: {word!r} is a second one")
         else:
             arguments = replace(arguments, properties_file=word)
+    if arguments.brokers is None and (arguments.ports or arguments.pins):
+        raise UsageError("--ports and --pin are for several brokers: give --brokers")
+    if arguments.ports and arguments.port is not None:
+        raise UsageError("give one of --port and --ports")
+    if arguments.advertise is not None and "advertised.listeners" in dict(arguments.overrides):
+        raise UsageError("give one of --advertise and --override advertised.listeners")
     return arguments
 
 
@@ -56,6 +78,10 @@ def _with_option(arguments: ServeArguments, word: str, remaining: Iterator[str])
     name, equals, value = word.partition("=")
     if name not in OPTION_HELP:
         raise UsageError(f"no such option: {name} (there are {', '.join(OPTION_HELP)})")
+    if name in _FLAGS:
+        if equals:
+            raise UsageError(f"{name} takes no value")
+        return _SETTERS[name](arguments, "")
     if not equals:
         following = next(remaining, None)
         if following is None:
@@ -72,10 +98,44 @@ def _set_override(arguments: ServeArguments, text: str) -> ServeArguments:
     return replace(arguments, overrides=(*arguments.overrides, pair))
 
 
-def _set_port(arguments: ServeArguments, text: str) -> ServeArguments:
+def _port(option: str, text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise UsageError(f"--port takes a number from 0 to 65535, not {text!r}")
-    return replace(arguments, port=int(text))
+        raise UsageError(f"{option} takes a number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _set_advertise(arguments: ServeArguments, text: str) -> ServeArguments:
+    host, port = _host_and_port(text)
+    if not host or "/" in host or (port and (not port.isdecimal() or not 0 < int(port) < 65536)):
+        raise UsageError(f"--advertise takes HOST or HOST:PORT, not {text!r}")
+    return replace(arguments, advertise=text)
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    """Split ``HOST``, ``HOST:PORT``, ``[::1]:PORT`` or a bare IPv6 address."""
+    if text.startswith("[") or text.count(":") < 2:
+        host, _, port = text.removeprefix("[").partition("]:" if text.startswith("[") else ":")
+        return host.removesuffix("]"), port
+    return text, ""
+
+
+def _set_port(arguments: ServeArguments, text: str) -> ServeArguments:
+    return replace(arguments, port=_port("--port", text))
+
+
+def _set_ports(arguments: ServeArguments, text: str) -> ServeArguments:
+    ports = tuple(_port("--ports", each.strip()) for each in text.split(","))
+    if len(set(ports) - {0}) != len([each for each in ports if each]):
+        raise UsageError("--ports names a port twice")
+    return replace(arguments, ports=ports)
+
+
+def _set_brokers(arguments: ServeArguments, text: str) -> ServeArguments:
+    if text == "auto":
+        return replace(arguments, brokers=0)
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_BROKERS:
+        raise UsageError(f"--brokers takes a number from 1 to {MAX_BROKERS} or auto, not {text!r}")
+    return replace(arguments, brokers=int(text))
 
 
 _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] = {
@@ -83,6 +143,10 @@ _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] =
     "--data-dir": lambda arguments, text: replace(arguments, data_dir=text),
     "--host": lambda arguments, text: replace(arguments, host=text),
     "--port": _set_port,
+    "--advertise": _set_advertise,
+    "--brokers": _set_brokers,
+    "--ports": _set_ports,
+    "--pin": lambda arguments, _: replace(arguments, pins=True),
 }
 
 
@@ -106,4 +170,17 @@ def settings_from_arguments(arguments: ServeArguments, known: Mapping[str, str])
         port = DEFAULT_PORT if arguments.port is None else arguments.port
         shown = f"[{host}]" if ":" in host else host
         settings["listeners"] = f"PLAINTEXT://{shown}:{port}"
+    if arguments.advertise is not None:
+        settings["advertised.listeners"] = _advertised(arguments.advertise, {**known, **settings})
     return settings
+
+
+def _advertised(address: str, settings: Mapping[str, str]) -> str:
+    """Return ``advertised.listeners``: the address for the first listener, others as they are."""
+    listeners = settings.get("listeners") or f"PLAINTEXT://:{DEFAULT_PORT}"  # Kafka's default
+    name, _, place = listeners.partition(",")[0].strip().partition("://")
+    host, port = _host_and_port(address)
+    shown = f"[{host}]" if ":" in host else host
+    told = [each.strip() for each in settings.get("advertised.listeners", "").split(",")]
+    others = [each for each in told if each and not each.upper().startswith(f"{name.upper()}://")]
+    return ",".join([f"{name}://{shown}:{port or place.rpartition(':')[2]}", *others])

@@ -7,7 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from millstream.cli.arguments import key_values
+from millstream.cli.arguments import chosen_bootstrap, key_values
+from millstream.cli.client_options import source_settings
 from millstream.cli.failures import CommandFailedError
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.table import (
@@ -17,6 +18,7 @@ from millstream.spark.lakehouse.table import (
     open_table,
     parse_table_name,
 )
+from millstream.spark.locations.location import Location, parse_location
 
 TableArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
@@ -28,8 +30,33 @@ AppId: TypeAlias = Annotated[
     str,
     typer.Option("--app-id", help="The load's name in the table; load:TOPIC unless given."),
 ]
+SchemaRegistry: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL|FILE",
+        help="Where the schemas are that records name by id: the address of a registry "
+        "(credentials and TLS by -X schema.registry.…), or a file.",
+    ),
+]
+KeyFormat: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT",
+        help="What the keys are: string, int, long, …; avro, protobuf or json of the registry.",
+    ),
+]
 PartitionColumn: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="With --event-time: the column of the days.")
+]
+StorageOptions: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="Of the object store or the catalogue, over the environment, such as "
+        "AWS_ENDPOINT_URL=http://…; may be repeated.",
+    ),
 ]
 SourceOptions: TypeAlias = Annotated[
     list[str] | None,
@@ -43,17 +70,29 @@ SourceOptions: TypeAlias = Annotated[
 ]
 
 
-def table_name(text: str, option: str = "TABLE") -> TableName:
+def table_name(
+    text: str, option: str = "TABLE", storage_options: Sequence[str] | None = None
+) -> TableName:
     """Read a table's name."""
+    storage = key_values(storage_options, "--storage-option")
     try:
-        return parse_table_name(text)
+        return parse_table_name(text, storage_options=storage)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
-def existing_table(text: str) -> Table:
+def schema_file(text: str | None, storage_options: Sequence[str] | None) -> Location | None:
+    """Read the place of a schema file."""
+    storage = key_values(storage_options, "--storage-option")
+    try:
+        return None if text is None else parse_location(text, storage_options=storage)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--schema") from None
+
+
+def existing_table(text: str, storage_options: Sequence[str] | None = None) -> Table:
     """Return a table that is there."""
-    table = open_table(table_name(text))
+    table = open_table(table_name(text, storage_options=storage_options))
     if not table.exists():
         raise CommandFailedError(f"there is no table {text}")
     return table
@@ -74,11 +113,22 @@ def source_options(
 ) -> dict[str, str]:
     """Return the options of the source for these topics."""
     return {
-        "kafka.bootstrap.servers": bootstrap,
+        **source_settings(),
+        "kafka.bootstrap.servers": chosen_bootstrap(bootstrap),
         "subscribe": topic,
         **(more or {}),
         **key_values(options, "--option"),
     }
+
+
+def format_options(options: Sequence[str] | None, key_format: str | None) -> dict[str, str]:
+    """Return the options of a format, with what the keys are."""
+    found = key_values(options, "--format-option")
+    if key_format is None:
+        return found
+    if "key" in found:
+        raise typer.BadParameter("the option key says the same", param_hint="--key-format")
+    return {**found, "key": key_format}
 
 
 def load_id(topic: str, app_id: str) -> str:

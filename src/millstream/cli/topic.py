@@ -1,4 +1,4 @@
-"""`millstream topic`: create, list, describe, alter, delete."""
+"""`millstream topic`: create, list, describe, alter, delete, offsets, analyze, delete-records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.failures import FAILED, complain, sentence
 from millstream.cli.output import Row, counted, human_bytes, print_json, print_rows
+from millstream.cli.partition_ends import offsets_at
+from millstream.cli.replica_count import change_replication_factor
 from millstream.cli.setting_names import refuse_unknown_settings
+from millstream.cli.topic_analyze import analyze
+from millstream.cli.topic_records import delete_records, offsets
 from millstream.client import Admin
 from millstream.client.core.admin.configs import (
     Change,
@@ -33,11 +37,17 @@ from millstream.client.core.admin.outcome import Outcome
 from millstream.client.core.admin.topics import BROKER_DEFAULT, NewTopic
 from millstream.client.metadata import Topic
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.topic import TopicPartition, topic_id_to_text
+from millstream.model.topic import topic_id_to_text
 
 T = TypeVar("T")
 
-app = typer.Typer(help="Topics: create, list, describe, alter, delete.", no_args_is_help=True)
+app = typer.Typer(
+    help="Topics: create, list, describe, alter, delete; offsets, analyze, delete-records.",
+    no_args_is_help=True,
+)
+app.command("offsets")(offsets)
+app.command()(analyze)
+app.command("delete-records")(delete_records)
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
 
@@ -129,8 +139,8 @@ def describe(
 
 def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
     topic_partitions = [partition.topic_partition for partition in topic.partitions]
-    earliest = _ends(admin, topic_partitions, EARLIEST)
-    latest = _ends(admin, topic_partitions, LATEST)
+    earliest = offsets_at(admin, topic_partitions, EARLIEST)
+    latest = offsets_at(admin, topic_partitions, LATEST)
     sizes = {
         (topic_partition, broker_id): replica.size_bytes
         for broker_id, directories in admin.describe_log_dirs(topic_partitions=topic_partitions)
@@ -165,16 +175,6 @@ def _describe(admin: Admin, topic: Topic) -> dict[str, object]:
     }
 
 
-def _ends(
-    admin: Admin, topic_partitions: list[TopicPartition], which: int
-) -> dict[TopicPartition, int]:
-    found = admin.list_offsets(dict.fromkeys(topic_partitions, which)).get_all()
-    return {
-        topic_partition: 0 if each is None else each.offset
-        for topic_partition, each in found.items()
-    }
-
-
 def _print_description(described: dict[str, object]) -> None:
     rows = described["partitions"]
     configs = described["configs"]
@@ -197,6 +197,15 @@ def alter(
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", help="The new, larger number of partitions.")
     ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="Replicas of each partition afterwards; waits until they are in sync.",
+        ),
+    ] = None,
     settings: Configs = None,
     delete_config: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Setting to unset; may be repeated.")
@@ -204,10 +213,12 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Give a topic more partitions or other settings."""
+    """Give a topic more partitions, another number of replicas or other settings."""
     values = key_values(settings, "--config")
-    if partitions is None and not values and not delete_config:
-        raise UsageError("nothing to alter: give --partitions, --config or --delete-config")
+    if partitions is None and replication_factor is None and not values and not delete_config:
+        raise UsageError(
+            "nothing to alter: give --partitions, --replication-factor, --config or --delete-config"
+        )
     changes = [Change(key, value) for key, value in values.items()]
     changes += [Change(key, None, Operation.DELETE) for key in delete_config or ()]
     topic = Resource(ResourceType.TOPIC, name)
@@ -218,6 +229,8 @@ def alter(
             admin.incremental_alter_configs({topic: changes}).get_all()
         if partitions is not None:
             admin.create_partitions({name: partitions}).get_all()
+        if replication_factor is not None:
+            change_replication_factor(admin, name, replication_factor)
     print(f"altered topic {name}")
 
 

@@ -14,8 +14,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from millstream.client.closing import Closing
 from millstream.client.core.admin.core import AdminCore
-from millstream.client.core.settings import AdminSettings, read_settings
+from millstream.client.core.settings import AdminSettings
 from millstream.client.errors import ClosedError, ForkedError
+from millstream.client.references import read_given
+from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
 
@@ -51,11 +53,12 @@ class Admin(Closing):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        read = read_settings(AdminSettings, settings, keywords)
+        read = read_given(AdminSettings, settings, keywords)
         self._loop = ThreadLoop(
             f"millstream-admin-{read.client_id}",
             send_bytes=read.send_buffer_bytes,
             receive_bytes=read.receive_buffer_bytes,
+            security=open_security(read),
         )
         self._core = AdminCore(self._loop, read)
         self._is_closed = False
@@ -141,3 +144,7 @@ class Admin(Closing):
     alter_client_quotas = _asks(AdminCore.alter_client_quotas)
     describe_user_scram_credentials = _asks(AdminCore.describe_user_scram_credentials)
     alter_user_scram_credentials = _asks(AdminCore.alter_user_scram_credentials)
+    create_delegation_token = _asks(AdminCore.create_delegation_token)
+    renew_delegation_token = _asks(AdminCore.renew_delegation_token)
+    expire_delegation_token = _asks(AdminCore.expire_delegation_token)
+    describe_delegation_tokens = _asks(AdminCore.describe_delegation_tokens)

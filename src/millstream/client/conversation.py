@@ -55,6 +55,11 @@ class Conversation:
         """Requests without a response yet."""
         return len(self._expected)
 
+    @property
+    def answers(self) -> int:
+        """Requests that have a response, or expect none."""
+        return self._next_correlation_id - len(self._expected)
+
     def version_for(self, request: type[Request], highest: int | None = None) -> int:
         """Return the newest version that both sides support, at most ``highest``.
 

@@ -28,10 +28,34 @@ class ConnectionFailedError(ClientError):
     advice = "Check that the brokers run and that bootstrap.servers names their listeners."
 
 
+class AuthenticationError(ClientError):
+    """A broker refused this client, or this client refused the broker; the same will fail again.
+
+    (Kafka: ``AuthenticationException``.)
+    """
+
+    advice = "Check security.protocol, sasl.mechanism and the credentials with the brokers' own."
+
+
+class TlsError(AuthenticationError):
+    """No TLS connection: certificates, versions or ciphers do not fit.
+
+    (Kafka: ``SslAuthenticationException``.)
+    """
+
+    advice = "Check security.protocol, the ssl.* settings, and the certificates of both sides."
+
+
 class TimedOutError(ConnectionFailedError):
     """A broker did not answer in time. It is unknown whether it has executed the request."""
 
     advice = "Look whether the brokers are overloaded or cut off; raise the timeout named."
+
+
+class TopicRecreatedError(ClientError):
+    """The topic was deleted, and another one has its name."""
+
+    advice = "Read the new topic from its beginning; nothing of the old one is left."
 
 
 class UnsupportedVersionError(ClientError):
@@ -120,7 +144,18 @@ class ProducerFencedError(FatalTransactionError):
 
 
 class BrokerError(KafkaError):
-    """A broker refused: ``error`` is its code, ``message`` what it said."""
+    """A broker refused: ``error`` is its code, ``message`` what it said. A refusal for want of a
+    right is an :class:`AuthorizationError`.
+    """
+
+    def __new__(cls, *given: object, **named: object) -> BrokerError:
+        """Return an error of the class that the code has."""
+        if cls is BrokerError:
+            error = given[0] if given else named.get("error")
+            for code, kind in _AUTHORIZATION_ERRORS.items():
+                if error is code:
+                    return super().__new__(kind, *given)
+        return super().__new__(cls, *given)
 
     @property
     def retriable(self) -> bool:
@@ -131,6 +166,36 @@ class BrokerError(KafkaError):
     def advice(self) -> str:
         """What the user can do."""
         return advice_for(self.error)
+
+
+class AuthorizationError(BrokerError):
+    """The client's user lacks a right; the message names on what (Kafka:
+    ``AuthorizationException``). The broker's log, and ``millstream acl check``, say which right.
+    """
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """On a topic."""
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """On a group."""
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """On the cluster."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError):
+    """On a transactional id."""
+
+
+_AUTHORIZATION_ERRORS: Final[dict[ErrorCode, type[AuthorizationError]]] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionalIdAuthorizationError,
+}
 
 
 class OffsetOutOfRangeError(BrokerError):
@@ -174,9 +239,15 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ),
     ErrorCode.RECORD_LIST_TOO_LARGE: "Lower batch.size, or raise segment.bytes of the topic.",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "Use a legal topic name: letters, digits, '.', '_', '-'.",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask for the right on this topic.",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask for the right on this group.",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask for the right on the cluster.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "Ask for the right on this topic: millstream acl check USER OPERATION --topic NAME."
+    ),
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: (
+        "Ask for the right on this group: millstream acl check USER OPERATION --group NAME."
+    ),
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
+        "Ask for the right on the cluster: millstream acl check USER OPERATION --cluster."
+    ),
     ErrorCode.OFFSET_OUT_OF_RANGE: "Seek to an offset that is there, or set auto.offset.reset.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Bring replicas back, or lower min.insync.replicas.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers.",
@@ -198,7 +269,9 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "Lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the brokers."
     ),
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Ask for the right on this transactional id.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Ask for the right on it: millstream acl check USER OPERATION --transactional-id NAME."
+    ),
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "Check the transactional id.",
 }
 

@@ -19,10 +19,11 @@ from millstream.client.errors import (
     TRANSIENT,
     ConnectionFailedError,
     OffsetOutOfRangeError,
+    TopicRecreatedError,
     raise_for,
 )
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.protocol.messages.fetch import (
     AbortedTransaction,
@@ -71,6 +72,8 @@ class Fetched:
     last_stable_offset: Offset
     log_start_offset: Offset
     aborted_transactions: Sequence[AbortedTransaction] = field(default=())
+    last_epoch: LeaderEpoch = NO_LEADER_EPOCH
+    """The leader epoch of the last whole batch."""
 
     def batches(self) -> Iterator[Batch]:
         """Yield the data batches, without markers and, for read_committed, without aborted
@@ -84,6 +87,10 @@ class Fetched:
 class Fetcher:
     """Reads partitions from given offsets on; ``positions`` holds the next offset of each.
 
+    ``topic_ids`` are the topics that the positions are of, where that matters: another topic of the
+    same name is a TopicRecreatedError. Each fetch states the leader epoch that the metadata has, so
+    neither an older nor a newer leader answers it (KIP-320).
+
     Positions may be changed, added and removed between ``receive`` and ``request``, and so may
     ``max_partition_bytes``.
     """
@@ -95,6 +102,7 @@ class Fetcher:
         settings: FetchSettings | None = None,
     ) -> None:
         self.positions = dict(positions)
+        self.topic_ids: dict[str, TopicId] = {}
         self._cluster = cluster
         self._settings = settings or FetchSettings()
         self.max_partition_bytes = self._settings.max_partition_bytes
@@ -158,13 +166,14 @@ class Fetcher:
         topics: dict[str, FetchTopic] = {}
         for topic_partition in topic_partitions:
             if topic_partition.topic not in topics:
-                topic_id = self._cluster.topic(topic_partition.topic).topic_id
+                topic_id = self._topic_id(topic_partition.topic)
                 topics[topic_partition.topic] = FetchTopic(
                     topic=topic_partition.topic, topic_id=topic_id, partitions=[]
                 )
             topics[topic_partition.topic].partitions.append(
                 FetchPartition(
                     partition=topic_partition.partition,
+                    current_leader_epoch=self._cluster.partition(topic_partition).leader_epoch,
                     fetch_offset=self.positions[topic_partition],
                     partition_max_bytes=self.max_partition_bytes,
                 )
@@ -185,6 +194,15 @@ class Fetcher:
         self._in_flight[leader] = {
             topic_partition: self.positions[topic_partition] for topic_partition in topic_partitions
         }
+
+    def _topic_id(self, name: str) -> TopicId:
+        topic_id = self._cluster.topic(name).topic_id
+        wanted = self.topic_ids.get(name, ZERO_TOPIC_ID)
+        if ZERO_TOPIC_ID not in (wanted, topic_id) and wanted != topic_id:
+            raise TopicRecreatedError(
+                f"topic {name} was deleted and created again while it was read"
+            )
+        return topic_id
 
     def _read(
         self, response: FetchResponse, asked: Mapping[TopicPartition, Offset]
@@ -253,4 +271,5 @@ def _read_partition(
         last_stable_offset=row.last_stable_offset,
         log_start_offset=row.log_start_offset,
         aborted_transactions=row.aborted_transactions or (),
+        last_epoch=NO_LEADER_EPOCH if end is None else end[1],
     )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from millstream.client.cluster import Cluster
 from millstream.client.core.admin.offsets import CONSUMER_ID, EARLIEST, LATEST, list_offsets_topics
 from millstream.client.errors import raise_for
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicPartition
 from millstream.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from millstream.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 
-__all__ = ["EARLIEST", "LATEST", "end_offsets"]
+__all__ = ["EARLIEST", "LATEST", "end_offsets", "ends_of_epochs"]
 
 
 def end_offsets(
@@ -47,3 +53,42 @@ def end_offsets(
 
     cluster.retrying(ask)
     return {topic_partition: found[topic_partition] for topic_partition in wanted}
+
+
+def ends_of_epochs(
+    cluster: Cluster, epochs: Mapping[TopicPartition, LeaderEpoch]
+) -> dict[TopicPartition, tuple[LeaderEpoch, Offset]]:
+    """Return where the leader's log ends for a leader epoch of each partition (KIP-320): the
+    largest epoch up to that one, and the offset behind it; −1 where it knows none.
+
+    UnsupportedVersionError from brokers before Kafka 2.0.
+    """
+    found: dict[TopicPartition, tuple[LeaderEpoch, Offset]] = {}
+
+    def ask() -> None:
+        wanted = [each for each in epochs if each not in found]
+        for leader, some in cluster.by_leader(wanted):
+            topics: dict[str, list[OffsetForLeaderPartition]] = {}
+            for each in some:
+                row = OffsetForLeaderPartition(
+                    partition=each.partition,
+                    current_leader_epoch=cluster.partition(each).leader_epoch,
+                    leader_epoch=epochs[each],
+                )
+                topics.setdefault(each.topic, []).append(row)
+            request = OffsetForLeaderEpochRequest(
+                replica_id=CONSUMER_ID,
+                topics=[
+                    OffsetForLeaderTopic(topic=name, partitions=rows)
+                    for name, rows in topics.items()
+                ],
+            )
+            answer = cluster.connection_to(leader).call(request, OffsetForLeaderEpochResponse)
+            for topic in answer.topics:
+                for found_row in topic.partitions:
+                    topic_partition = TopicPartition(topic.topic, found_row.partition)
+                    raise_for(found_row.error_code, f"leader epochs of {topic_partition}")
+                    found[topic_partition] = (found_row.leader_epoch, found_row.end_offset)
+
+    cluster.retrying(ask)
+    return found

@@ -18,17 +18,24 @@ def plan_placement(
     present: Mapping[TopicPartition, Sequence[int]],
     brokers: Collection[int],
     racks: Mapping[int, str | None] | None = None,
+    *,
+    replication_factor: int | None = None,
 ) -> Placement:
-    """Return the new replicas, on ``brokers``, of the partitions that have to move.
+    """Return the new replicas, on ``brokers``, of the partitions that have to move. With
+    ``replication_factor`` every partition gets so many; else it has as many as it had.
 
-    ValueError when a partition has more replicas than there are brokers.
+    ValueError when a partition is to have more replicas than there are brokers.
     """
     racks = racks or {}
-    most = max((len(replicas) for replicas in present.values()), default=0)
+    wanted = {
+        topic_partition: replication_factor or len(replicas)
+        for topic_partition, replicas in present.items()
+    }
+    most = max(wanted.values(), default=0)
     if most > len(brokers):
         raise ValueError(f"{most} replicas do not fit on {len(brokers)} brokers")
     placed = {
-        topic_partition: [b for b in replicas if b in brokers]
+        topic_partition: [b for b in replicas if b in brokers][: wanted[topic_partition]]
         for topic_partition, replicas in present.items()
     }
     load = dict.fromkeys(sorted(brokers), 0)
@@ -36,7 +43,7 @@ def plan_placement(
         for broker_id in replicas:
             load[broker_id] += 1
     for topic_partition, replicas in placed.items():
-        while len(replicas) < len(present[topic_partition]):
+        while len(replicas) < wanted[topic_partition]:
             chosen = _least(load, replicas, racks)
             replicas.append(chosen)
             load[chosen] += 1

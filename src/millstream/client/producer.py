@@ -50,6 +50,8 @@ from millstream.client.errors import (
 )
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
+from millstream.client.references import looked_up
+from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError
@@ -135,11 +137,12 @@ class Producer(Closing):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        self._settings = read_producer_settings(settings, keywords)
+        self._settings = read_producer_settings(looked_up(settings), looked_up(keywords))
         self._loop = ThreadLoop(
             f"millstream-producer-{self._settings.client_id}",
             send_bytes=self._settings.send_buffer_bytes,
             receive_bytes=self._settings.receive_buffer_bytes,
+            security=open_security(self._settings),
         )
         self._lock = threading.Lock()
         self._core = core = ProducerCore(self._loop, self._settings, self._lock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.client.core.security import PLAINTEXT, Security
 from millstream.model.errors import ConfigError
 
 DEFAULT_PORT: Final = 9092
@@ -31,6 +32,7 @@ class ClientSettings:
     request_timeout_ms: int = 30_000
     """How long one request may take, and how long a refused one is retried."""
     retry_backoff_ms: int = 100
+    security: Security = PLAINTEXT
 
 
 def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:

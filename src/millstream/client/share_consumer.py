@@ -16,7 +16,6 @@ from typing import Generic, TypeVar, cast
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
-from millstream.client.core.settings import read_settings
 from millstream.client.core.share.acknowledgements import Acknowledged, AcknowledgeType
 from millstream.client.core.share.callback import AcknowledgementCallback, report
 from millstream.client.core.share.core import ShareConsumerCore, topic_names
@@ -24,6 +23,8 @@ from millstream.client.core.share.delivery import ShareDelivery
 from millstream.client.core.share.record import ShareRecord
 from millstream.client.core.share.settings import ShareConsumerSettings, check_settings
 from millstream.client.errors import ClosedError, ForkedError
+from millstream.client.references import read_given
+from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop
 from millstream.client.user_thread import UserThread
 from millstream.model.deferred import Deferred, spawn
@@ -56,13 +57,14 @@ class ShareConsumer(Closing, Generic[K, V]):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        chosen = read_settings(ShareConsumerSettings, settings, keywords)
+        chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
         self._loop = ThreadLoop(
             "millstream-share-consumer",
             send_bytes=chosen.send_buffer_bytes,
             receive_bytes=chosen.receive_buffer_bytes,
+            security=open_security(chosen),
         )
         loop = self._loop
         core = loop.submit(lambda: Deferred.of(ShareConsumerCore(loop, chosen))).result()

@@ -1,4 +1,4 @@
-"""A non-blocking TCP connection on a :class:`millstream.client.thread_loop.ThreadLoop`."""
+"""A non-blocking TCP connection on a :class:`millstream.client.selector_loop.SelectorLoop`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.client.core.loop import TransportEvents
 from millstream.records.crc32c import Buffer
 
 if TYPE_CHECKING:
-    from millstream.client.thread_loop import ThreadLoop, Timer
+    from millstream.client.selector_loop import SelectorLoop, Timer
 
 _RECEIVE_BYTES: Final = 32 * 1024
 """The read size between responses; the rest of a response is read into its own buffer."""
@@ -31,7 +31,7 @@ class SocketTransport:
     """Implements ``core.loop.Transport``; tries the addresses of a host one after the other."""
 
     def __init__(
-        self, loop: ThreadLoop, events: TransportEvents, send_bytes: int, receive_bytes: int
+        self, loop: SelectorLoop, events: TransportEvents, send_bytes: int, receive_bytes: int
     ) -> None:
         self._loop = loop
         self._events: TransportEvents | None = events
@@ -116,6 +116,8 @@ class SocketTransport:
 
     def on_events(self, mask: int) -> None:
         """Continue with reading or writing, according to the events."""
+        if self._socket is None:
+            return  # Closed by a callback that ran before this one, in the same pass of the loop.
         if not self._is_connected:
             self._finish_connecting()
             return

@@ -1,9 +1,9 @@
 """The loop behind the blocking API: one background thread with a selector.
 
 Other threads submit work with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
-through a pair of sockets wakes the thread. Host names are resolved on short-lived threads, so that
-a slow name server delays no heartbeat. After :meth:`close` no thread and no socket is left, and
-submitted work without a result fails with ClosedError.
+through a pair of sockets wakes the thread. Host names are resolved, and tokens fetched, on
+short-lived threads, so that a slow server delays no heartbeat. After :meth:`close` no thread and no
+socket is left, and submitted work without a result fails with ClosedError.
 
 The thread references its loop, so the loop must not reference its owner: see
 :meth:`ThreadLoop.belongs_to`.
@@ -13,23 +13,21 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import errno
-import heapq
 import logging
 import os
-import random
 import selectors
 import socket
 import threading
-import time
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from millstream.client.core.loop import TransportEvents
+from millstream.client.core.security import PLAINTEXT, Security
 from millstream.client.errors import ClosedError, ForkedError, WaitInCallbackError
+from millstream.client.selector_loop import SelectorLoop, look_up, no_address
 from millstream.client.settings import Address
 from millstream.client.socket_transport import SocketTransport
 from millstream.model.deferred import Deferred
@@ -37,42 +35,6 @@ from millstream.model.deferred import Deferred
 T = TypeVar("T")
 
 log = logging.getLogger("millstream.client")
-
-_LONG_WAIT_S: Final = 3600.0
-_FIRST_COMPACTED: Final = 1000
-"""Cancelled timers are removed once there are this many, and more of them than active ones."""
-
-
-class Watched(Protocol):
-    """An object with a file descriptor that the selector watches."""
-
-    def on_events(self, mask: int) -> None:
-        """Act on ``selectors.EVENT_READ`` and ``EVENT_WRITE``."""
-
-
-class Timer:
-    """One callback at one time."""
-
-    __slots__ = ("callback", "loop", "order", "when_ms")
-
-    def __init__(
-        self, when_ms: float, order: int, callback: Callable[[], None], loop: ThreadLoop
-    ) -> None:
-        self.when_ms = when_ms
-        self.order = order
-        self.callback: Callable[[], None] | None = callback
-        self.loop = loop
-
-    def cancel(self) -> None:
-        """Never run."""
-        if self.callback is not None:
-            self.callback = None
-            self.loop.cancelled += 1
-
-    def __lt__(self, other: Timer) -> bool:
-        return (self.when_ms, self.order) < (other.when_ms, other.order)
-
-
 _local: Final = threading.local()
 
 
@@ -94,36 +56,34 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class ThreadLoop:
+class ThreadLoop(SelectorLoop):
     """Implements ``core.loop.ClientLoop``. Its methods other than ``submit``, ``post``, ``close``
     and ``check_process`` are for the thread itself.
     """
 
     def __init__(
-        self, name: str = "millstream-client", *, send_bytes: int = -1, receive_bytes: int = -1
+        self,
+        name: str = "millstream-client",
+        *,
+        send_bytes: int = -1,
+        receive_bytes: int = -1,
+        security: Security = PLAINTEXT,
     ) -> None:
-        self.cancelled = 0
+        super().__init__(send_bytes=send_bytes, receive_bytes=receive_bytes, security=security)
         self.after_fork: Callable[[], None] = lambda: None
         """Called in a process that was forked from the one that made the loop."""
-        self._send_bytes = send_bytes
-        self._receive_bytes = receive_bytes
         self._process_id = os.getpid()
-        self._selector = selectors.DefaultSelector()
-        self._timers: list[Timer] = []
-        self._order = 0
-        self._soon: deque[Callable[[], None]] = deque()
         self._posted: deque[Callable[[], None]] = deque()
         self._is_awake = False
         self._closing = False
         # A signal handler may call this while its thread is inside of it.
         self._lock = threading.RLock()
         self._unsettled: set[concurrent.futures.Future[Any]] = set()
-        self._resolvers: set[threading.Thread] = set()
-        self._transports: set[SocketTransport] = set()
+        self._helpers: set[threading.Thread] = set()
         self._wake_out, self._wake_in = socket.socketpair()
         for each in (self._wake_out, self._wake_in):
             each.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._selector.register(self._wake_in, selectors.EVENT_READ, self)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         _LOOPS.add(self)
@@ -158,6 +118,8 @@ class ThreadLoop:
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
         def settle(source: Deferred[T]) -> None:
+            if future.done():
+                return  # it has failed with another callback
             self._unsettled.discard(future)
             try:
                 value = source.result()
@@ -201,63 +163,38 @@ class ThreadLoop:
             self._closing = True
         self._wake()
 
-    # --- ClientLoop ------------------------------------------------------------------------------
+    # --- of the loop -----------------------------------------------------------------------------
 
-    def now_ms(self) -> float:
-        """Return the monotonic clock in milliseconds."""
-        return time.monotonic() * 1000
+    def resolve(self, address: Address, transport: SocketTransport) -> None:
+        """Look a name up on a thread of its own."""
+        self._start_helper("millstream-resolver", lambda: self._resolve(address, transport))
 
-    def wall_clock_ms(self) -> int:
-        """Return milliseconds since 1970."""
-        return time.time_ns() // 1_000_000
+    def run_blocking(self, work: Callable[[], T]) -> Deferred[T]:
+        """Run ``work`` on a thread of its own."""
+        cell: Deferred[T] = Deferred()
 
-    def random(self) -> float:
-        """Return a number from 0 up to 1."""
-        return random.random()
+        def run() -> None:
+            settle: Callable[[], None]
+            try:
+                value = work()
+            except BaseException as error:
+                settle = partial(cell.fail, error)
+            else:
+                settle = partial(cell.complete, value)
+            with contextlib.suppress(ClosedError):
+                self.post(settle)
 
-    def call_at(self, when_ms: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` at a time."""
-        self._order += 1
-        timer = Timer(when_ms, self._order, callback, self)
-        heapq.heappush(self._timers, timer)
-        return timer
+        self._start_helper("millstream-helper", run)
+        return cell
 
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        """Run ``callback`` after the present callback."""
-        self._soon.append(callback)
+    def _start_helper(self, name: str, work: Callable[[], None]) -> None:
+        def run() -> None:
+            work()
+            self._helpers.discard(threading.current_thread())
 
-    def connect(self, address: Address, events: TransportEvents) -> SocketTransport:
-        """Begin to connect."""
-        transport = SocketTransport(self, events, self._send_bytes, self._receive_bytes)
-        self._transports.add(transport)
-        infos = literal(address)
-        if infos is not None:
-            self.call_soon(lambda: transport.try_addresses(infos))
-            return transport
-        thread = threading.Thread(
-            target=self._resolve, args=(address, transport), name="millstream-resolver", daemon=True
-        )
-        self._resolvers.add(thread)
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._helpers.add(thread)
         thread.start()
-        return transport
-
-    # --- for transports --------------------------------------------------------------------------
-
-    def watch(self, handle: socket.socket, mask: int, watched: Watched) -> None:
-        """Watch a socket for ``watched``, or change its mask."""
-        if handle.fileno() in self._selector.get_map():
-            self._selector.modify(handle, mask, watched)
-        else:
-            self._selector.register(handle, mask, watched)
-
-    def unwatch(self, handle: socket.socket) -> None:
-        """Stop watching a socket."""
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(handle)
-
-    def forget(self, transport: SocketTransport) -> None:
-        """Drop a transport that was closed."""
-        self._transports.discard(transport)
 
     # --- the thread ------------------------------------------------------------------------------
 
@@ -267,72 +204,48 @@ class ThreadLoop:
             self._wake_out.send(b"\0")
 
     def _resolve(self, address: Address, transport: SocketTransport) -> None:
+        settle: Callable[[], None]
         try:
-            infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-            found = [(info[0], info[4]) for info in infos]
+            settle = partial(transport.try_addresses, look_up(address))
         except (OSError, UnicodeError) as raised:
-            failure = no_address(raised)
-            with contextlib.suppress(ClosedError):
-                self.post(lambda: transport.fail(failure))
-        else:
-            with contextlib.suppress(ClosedError):
-                self.post(lambda: transport.try_addresses(found))
-        self._resolvers.discard(threading.current_thread())
+            settle = partial(transport.fail, no_address(raised))
+        with contextlib.suppress(ClosedError):
+            self.post(settle)
 
     def _run(self) -> None:
         _local.is_loop = True
         try:
             while not self._closing or self._posted or self._soon:
-                self._run_once()
+                self.run_once()
         finally:
             self._tear_down()
 
-    def _run_once(self) -> None:
-        for key, mask in self._selector.select(self._wait_s()):
-            if key.data is None:
-                self._drain_wake()
-            else:
-                self._guard(lambda key=key, mask=mask: key.data.on_events(mask))  # type: ignore[misc]
+    def before_timers(self) -> None:
+        """Run what was posted."""
         # Wake-ups from here on are too late for this pass of the loop and need another byte.
         self._is_awake = False
         while self._posted:
-            self._guard(self._posted.popleft())
-        self._run_timers()
-        for _ in range(len(self._soon)):
-            self._guard(self._soon.popleft())
+            self.guard(self._posted.popleft())
 
-    def _wait_s(self) -> float:
-        if self._soon or self._posted or self._closing:
-            return 0
-        while self._timers and self._timers[0].callback is None:
-            heapq.heappop(self._timers)
-            self.cancelled -= 1
-        if not self._timers:
-            return _LONG_WAIT_S
-        return min(max(self._timers[0].when_ms - self.now_ms(), 0) / 1000, _LONG_WAIT_S)
-
-    def _run_timers(self) -> None:
-        now = self.now_ms()
-        while self._timers and self._timers[0].when_ms <= now:
-            timer = heapq.heappop(self._timers)
-            callback, timer.callback = timer.callback, None
-            if callback is None:
-                self.cancelled -= 1
-            else:
-                self._guard(callback)
-        if self.cancelled > max(_FIRST_COMPACTED, len(self._timers) // 2):
-            self._timers = [timer for timer in self._timers if timer.callback is not None]
-            heapq.heapify(self._timers)
-            self.cancelled = 0
-
-    def _guard(self, callback: Callable[[], None]) -> None:
-        """Run a callback; an error in one must not end the client's only thread."""
+    def guard(self, callback: Callable[[], None]) -> None:
+        """Run a callback. Its error does not end the thread; submitted work that has no result yet
+        fails with it, because what that waits for may never come.
+        """
         try:
             callback()
-        except BaseException:
+        except BaseException as error:
             log.exception("an error in a callback of the client")
+            waiting, self._unsettled = self._unsettled, set()
+            for future in waiting:
+                future.set_exception(error)
 
-    def _drain_wake(self) -> None:
+    @property
+    def has_more(self) -> bool:
+        """True if something was posted, or the loop ends."""
+        return bool(self._posted) or self._closing
+
+    def on_events(self, _mask: int) -> None:
+        """Take the bytes that woke the thread."""
         with contextlib.suppress(BlockingIOError):
             while self._wake_in.recv(4096):
                 pass
@@ -341,33 +254,11 @@ class ThreadLoop:
         for future in self._unsettled:
             future.set_exception(ClosedError("the client was closed"))
         self._unsettled.clear()
-        for transport in list(self._transports):
-            transport.close()
-        self._selector.close()
+        self.close_transports()
         self._wake_in.close()
         self._wake_out.close()
-        for thread in list(self._resolvers):
+        for thread in list(self._helpers):
             thread.join()
-
-
-def literal(address: Address) -> list[tuple[int, tuple[str, int]]] | None:
-    """Return the socket address if the host is an IP address; None for a name."""
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, address.host)
-        except OSError:
-            continue
-        return [(family, (address.host, address.port))]
-    return None
-
-
-def no_address(error: OSError | UnicodeError) -> OSError:
-    """Return why a name has no address; for a label that is empty or too long Python raises a
-    UnicodeError.
-    """
-    if isinstance(error, OSError):
-        return error
-    return OSError(errno.EINVAL, f"this is not the name of a host ({error.__cause__ or error})")
 
 
 def _dropped(loop: ThreadLoop, name: str, close: Callable[[], Deferred[None]]) -> None:

@@ -54,7 +54,6 @@ int background.threads = 10 [1,] *
 long socket.connection.setup.timeout.ms = 10000
 long socket.connection.setup.timeout.max.ms = 30000
 list config.providers = "" *
-string authorizer.class.name = ""
 list early.start.listeners = null
 boolean unstable.api.versions.enable = false internal
 boolean unstable.feature.versions.enable = false internal
@@ -75,7 +74,6 @@ int metadata.max.idle.interval.ms = 500 [0,]
 int internal.metadata.log.segment.bytes = null internal
 int internal.metadata.max.batch.size.in.bytes = 8388608 internal
 long internal.metadata.delete.delay.millis = 60000 internal
-int connection.failed.authentication.delay.ms = 100 [0,]
 int queued.max.requests = 500 [1,]
 int num.network.threads = 3 [1,] *
 int controller.socket.timeout.ms = 30000
@@ -133,67 +131,25 @@ list metric.reporters = org.apache.kafka.common.metrics.JmxReporter *
 string metrics.recording.level = INFO
 list kafka.metrics.reporters = ""
 int kafka.metrics.polling.interval.secs = 10 [1,]
-int telemetry.max.bytes = 1048576 [1,]
-int quota.window.num = 11 [1,]
 int alter.log.dirs.replication.quota.window.num = 11 [1,]
-int controller.quota.window.num = 11 [1,]
-int quota.window.size.seconds = 1 [1,]
 int alter.log.dirs.replication.quota.window.size.seconds = 1 [1,]
-int controller.quota.window.size.seconds = 1 [1,]
 class client.quota.callback.class = null
-long connections.max.reauth.ms = 0
-int sasl.server.max.receive.size = 524288
 string security.providers = null
 class principal.builder.class = org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder +
-string ssl.client.auth = none +
-string ssl.principal.mapping.rules = DEFAULT
-boolean ssl.allow.dn.changes = false
-boolean ssl.allow.san.changes = false
-string ssl.protocol = TLSv1.3 +
 string ssl.provider = null +
-list ssl.enabled.protocols = TLSv1.2,TLSv1.3 +
-string ssl.keystore.type = JKS +
-string ssl.keystore.location = null +
-password ssl.keystore.password = null +
-password ssl.key.password = null +
-password ssl.keystore.key = null +
-password ssl.keystore.certificate.chain = null +
-string ssl.truststore.type = JKS +
-string ssl.truststore.location = null +
-password ssl.truststore.password = null +
-password ssl.truststore.certificates = null +
 string ssl.keymanager.algorithm = SunX509 +
 string ssl.trustmanager.algorithm = PKIX +
-string ssl.endpoint.identification.algorithm = https +
 string ssl.secure.random.implementation = null +
-list ssl.cipher.suites = "" +
 class ssl.engine.factory.class = null +
-string sasl.mechanism.inter.broker.protocol = GSSAPI +
-list sasl.enabled.mechanisms = GSSAPI +
-class sasl.server.callback.handler.class = null
 list sasl.kerberos.principal.to.local.rules = DEFAULT +
-password sasl.jaas.config = null +
 class sasl.client.callback.handler.class = null
 class sasl.login.class = null
-class sasl.login.callback.handler.class = null
 string sasl.kerberos.service.name = null +
 string sasl.kerberos.kinit.cmd = /usr/bin/kinit +
 double sasl.kerberos.ticket.renew.window.factor = 0.8 +
 double sasl.kerberos.ticket.renew.jitter = 0.05 +
 long sasl.kerberos.min.time.before.relogin = 60000 +
-double sasl.login.refresh.window.factor = 0.8 +
-double sasl.login.refresh.window.jitter = 0.05 +
-short sasl.login.refresh.min.period.seconds = 60 +
-short sasl.login.refresh.buffer.seconds = 300 +
-int sasl.login.connect.timeout.ms = null
-int sasl.login.read.timeout.ms = null
-long sasl.login.retry.backoff.max.ms = 10000
-long sasl.login.retry.backoff.ms = 100
-class sasl.oauthbearer.jwt.retriever.class = org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
 class sasl.oauthbearer.jwt.validator.class = org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
-string sasl.oauthbearer.scope = null
-string sasl.oauthbearer.client.credentials.client.id = null
-password sasl.oauthbearer.client.credentials.client.secret = null
 string sasl.oauthbearer.assertion.algorithm = RS256
 string sasl.oauthbearer.assertion.claim.aud = null
 int sasl.oauthbearer.assertion.claim.exp.seconds = 300 [0, 86400]
@@ -205,20 +161,6 @@ string sasl.oauthbearer.assertion.file = null
 string sasl.oauthbearer.assertion.private.key.file = null
 password sasl.oauthbearer.assertion.private.key.passphrase = null
 string sasl.oauthbearer.assertion.template.file = null
-string sasl.oauthbearer.scope.claim.name = scope
-string sasl.oauthbearer.sub.claim.name = sub
-string sasl.oauthbearer.token.endpoint.url = null
-string sasl.oauthbearer.jwks.endpoint.url = null
-long sasl.oauthbearer.jwks.endpoint.refresh.ms = 3600000
-long sasl.oauthbearer.jwks.endpoint.retry.backoff.ms = 100
-long sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms = 10000
-int sasl.oauthbearer.clock.skew.seconds = 30
-list sasl.oauthbearer.expected.audience = ""
-string sasl.oauthbearer.expected.issuer = null
-password delegation.token.secret.key = null
-long delegation.token.max.lifetime.ms = 604800000 [1,]
-long delegation.token.expiry.time.ms = 86400000 [1,]
-long delegation.token.expiry.check.interval.ms = 3600000 [1,]
 """  # noqa: E501
 
 _LINE: Final = (
@@ -236,7 +178,7 @@ inter.broker.protocol.version log.message.downconversion.enable log.message.form
 log.message.timestamp.difference.max.ms offsets.commit.required.acks
 password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
 password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret port
-quota.consumer.default quota.producer.default reserved.broker.max.id zookeeper.clientCnxnSocket
+reserved.broker.max.id zookeeper.clientCnxnSocket
 zookeeper.max.in.flight.requests
 zookeeper.metadata.migration.enable zookeeper.metadata.migration.min.batch.size
 zookeeper.set.acl

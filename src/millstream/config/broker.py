@@ -10,21 +10,29 @@ from typing import Final
 from millstream.config.accepted import FREE_PREFIXES, OLDER_NAMES, accepted_keys
 from millstream.config.definition import Config, ConfigKey, fill
 from millstream.config.listeners import (
-    SERVED_PROTOCOLS,
+    TLS_PROTOCOLS,
     Listener,
     parse_listeners,
     parse_protocol_map,
     refuse_unserved,
 )
-from millstream.config.protection import PROTECTING_NAMES, protects, refuse_unprotected
+from millstream.config.protection import PROTECTING_NAMES, acts, protects, refuse_unprotected
+from millstream.config.sections.audit import FILE, AuditSettings
+from millstream.config.sections.authentication import AuthenticationSettings
+from millstream.config.sections.authorization import AuthorizationSettings
+from millstream.config.sections.encryption import EncryptionSettings
 from millstream.config.sections.groups import GroupsSettings
 from millstream.config.sections.identity import IdentitySettings
 from millstream.config.sections.logs import LogsSettings
+from millstream.config.sections.monitoring import MonitoringSettings
 from millstream.config.sections.network import NetworkSettings
+from millstream.config.sections.quotas import QuotasSettings
 from millstream.config.sections.replication import ReplicationSettings
 from millstream.config.sections.share import ShareSettings
 from millstream.config.sections.transactions import TransactionsSettings
+from millstream.config.sections.zookeeper_security import ZooKeeperSecuritySettings
 from millstream.config.topic import TopicConfig, inherited_topic_config
+from millstream.config.unguarded import refuse_unguarded
 from millstream.config.value import Value
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ConfigError
@@ -33,15 +41,19 @@ SECTIONS: Final[tuple[type[Config], ...]] = (
     IdentitySettings,
     NetworkSettings,
     LogsSettings,
+    QuotasSettings,
     ReplicationSettings,
     GroupsSettings,
     ShareSettings,
     TransactionsSettings,
+    AuthenticationSettings,
+    EncryptionSettings,
+    AuthorizationSettings,
+    AuditSettings,
+    MonitoringSettings,
+    ZooKeeperSecuritySettings,
 )
 DEFAULT_NODE_ID: Final = 1
-DEFAULT_REFUSAL_DELAY_MS: Final = 100
-"""Kafka's `connection.failed.authentication.delay.ms`; the table of settings without effect is not
-read for it at each start."""
 RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -49,10 +61,17 @@ class BrokerConfig(
     IdentitySettings,
     NetworkSettings,
     LogsSettings,
+    QuotasSettings,
     ReplicationSettings,
     GroupsSettings,
     ShareSettings,
     TransactionsSettings,
+    AuthenticationSettings,
+    EncryptionSettings,
+    AuthorizationSettings,
+    AuditSettings,
+    MonitoringSettings,
+    ZooKeeperSecuritySettings,
     final=True,
 ):
     """The settings of one broker. ``topic_defaults`` is what a topic without own settings has."""
@@ -72,10 +91,12 @@ class BrokerConfig(
             else:
                 _check_without_effect(name, text)
         refuse_unprotected(settings)
-        _check_inter_broker_protocol(values)
         if values["zookeeper_connect"] and "log.flush.policy" not in settings:
-            # Replicas keep what the page cache of one broker loses; alone it is flushed.
+            # Replicas keep what the page cache of one broker loses; alone it is flushed. The
+            # brokers at a keeper are on one machine, and lose their page cache together.
             values["log_flush_policy"] = "os"
+        if values["zookeeper_connect"] and values["metadata_keeper_socket"]:
+            raise ConfigError("give one of zookeeper.connect and metadata.keeper.socket")
         _agree_on_node_id(values)
         _check_roles(values)
         _check_cordoned(values)
@@ -84,12 +105,19 @@ class BrokerConfig(
         _check_times(self.topic_defaults)
         _check_connections(self)
         _check_replication(self)
+        refuse_unguarded(self)
+        _check_audit_log(self)
 
     @property
     def broker(self) -> BrokerId:
         """The id of this broker."""
         assert self.node_id is not None
         return BrokerId(self.node_id)
+
+    @property
+    def is_in_cluster(self) -> bool:
+        """True when the broker shares its metadata with others."""
+        return bool(self.zookeeper_connect or self.metadata_keeper_socket)
 
     @property
     def selects_replicas_by_rack(self) -> bool:
@@ -106,6 +134,16 @@ class BrokerConfig(
         """The directories of the logs that take no new replicas (KIP-1066)."""
         cordoned = self.cordoned_log_dirs
         return self.log_directories if cordoned == ("*",) else cordoned
+
+    @property
+    def has_tls(self) -> bool:
+        """True when a listener is encrypted."""
+        return any(each.protocol in TLS_PROTOCOLS for each in self.listening())
+
+    @property
+    def outlives_hang_up(self) -> bool:
+        """True when SIGHUP has files read or opened again instead of stopping the broker."""
+        return self.has_tls or bool(self.audit_log_file_path)
 
     def listening(self) -> tuple[Listener, ...]:
         """Return where to listen, a KRaft controller's listeners left out."""
@@ -129,8 +167,8 @@ class BrokerConfig(
                 )
             if listener.host == "0.0.0.0":
                 hint = (
-                    " listeners says so: set advertised.listeners as well, or leave the host out "
-                    "(NAME://:port)."
+                    " listeners says so: set advertised.listeners as well (serve --advertise "
+                    "HOST:PORT), or leave the host out (NAME://:port)."
                 )
                 raise ConfigError(
                     "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
@@ -229,7 +267,7 @@ def _check_connections(config: BrokerConfig) -> None:
             "queued.max.request.bytes must be larger or equal to socket.request.max.bytes"
         )
     name = "connection.failed.authentication.delay.ms"
-    delay_ms = int(config.overrides.get(name, DEFAULT_REFUSAL_DELAY_MS))
+    delay_ms = config.connection_failed_authentication_delay_ms
     if 0 <= config.connections_max_idle_ms <= delay_ms:
         raise ConfigError(
             f"{name}={delay_ms} should always be less than connections.max.idle.ms="
@@ -253,6 +291,17 @@ def _check_replication(config: BrokerConfig) -> None:
         )
 
 
+def _check_audit_log(config: BrokerConfig) -> None:
+    """Refuse a destination of the audit log that is nowhere, and a topic that keeps nothing."""
+    to_file = [
+        name for name in AuditSettings.keys if config.value(name) == FILE and "path" not in name
+    ]
+    if to_file and not config.audit_log_file_path:
+        raise ConfigError(f"{to_file[0]}=file needs audit.log.file.path")
+    if config.audit_log_topic_retention_ms == 0:
+        raise ConfigError("audit.log.topic.retention.ms must be -1 or at least 1")
+
+
 def _check_cordoned(values: Mapping[str, Value]) -> None:
     cordoned, directories = values["cordoned_log_dirs"], values["log_dirs"] or values["log_dir"]
     assert isinstance(cordoned, tuple)
@@ -264,15 +313,6 @@ def _check_cordoned(values: Mapping[str, Value]) -> None:
             )
     elif not set(cordoned) <= set(directories):
         raise ConfigError("All entries in cordoned.log.dirs must be present in log.dirs or log.dir")
-
-
-def _check_inter_broker_protocol(values: Mapping[str, Value]) -> None:
-    protocol = values["security_inter_broker_protocol"]
-    if protocol not in SERVED_PROTOCOLS:
-        raise ConfigError(
-            f"security.inter.broker.protocol asks for {protocol}; "
-            f"Millstream serves {', '.join(sorted(SERVED_PROTOCOLS))}"
-        )
 
 
 def _check_roles(values: Mapping[str, Value]) -> None:
@@ -325,4 +365,4 @@ def unknown_setting(name: str) -> str:
 
 def without_effect(settings: Mapping[str, str]) -> list[str]:
     """Return the names among ``settings`` that Millstream accepts and does not act on, sorted."""
-    return sorted(name for name in settings if name not in BrokerConfig.keys)
+    return sorted(name for name in settings if name not in BrokerConfig.keys and not acts(name))

@@ -128,7 +128,8 @@ class Config(metaclass=ConfigMeta):
         raise AttributeError(f"settings do not change: {name}")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({dict(self.overrides)})"
+        # Names alone: the texts of settings may be secrets.
+        return f"{type(self).__name__}({', '.join(self.overrides)})"
 
     def value(self, name: str) -> Value:
         """Return the value under Kafka's name; KeyError when there is no such setting."""
@@ -208,3 +209,13 @@ def texts(
 ) -> _LIST:
     """Declare a list of texts, separated by commas."""
     return cast(_LIST, ConfigKey(name, ConfigType.LIST, default, validator, doc, **options))
+
+
+def password(name: str, doc: str, **options: Unpack[Options]) -> str | None:
+    """Declare a secret, which is never shown."""
+    return cast("str | None", ConfigKey(name, ConfigType.PASSWORD, None, None, doc, **options))
+
+
+def class_name(name: str, default: _TEXT, doc: str, **options: Unpack[Options]) -> _TEXT:
+    """Declare the name of a Java class, which stands for what Millstream does in its place."""
+    return cast(_TEXT, ConfigKey(name, ConfigType.CLASS, default, None, doc, **options))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.config.broker import all_broker_keys, value_of
+from millstream.config.client_metrics import CLIENT_METRICS_KEYS
 from millstream.config.definition import READ_ONLY, ConfigKey
 from millstream.config.dynamic import DYNAMIC_ONLY, ConfigSource, DynamicConfig, SourcedValue
 from millstream.config.group import GROUP_KEYS
@@ -71,6 +72,20 @@ def describe_group(texts: Mapping[str, str], dynamic: DynamicConfig) -> Iterator
         yield _entry(key, value, synonyms, read_only=False)
 
 
+def describe_client_metrics(texts: Mapping[str, str]) -> Iterator[ConfigEntry]:
+    """Yield the settings of a subscription to metrics of clients, which need not exist (Kafka:
+    ``createClientMetricsConfigEntry``).
+    """
+    for key in CLIENT_METRICS_KEYS.values():
+        value, synonyms = format_value(key.default), ()
+        if key.name in texts:
+            value = texts[key.name]
+            own = SourcedValue(key.name, value, ConfigSource.CLIENT_METRICS_CONFIG)
+            yield _entry(key, value, (own,), read_only=False)
+        else:
+            yield _entry(key, value, synonyms, read_only=False)
+
+
 def describe_broker(dynamic: DynamicConfig) -> Iterator[ConfigEntry]:
     """Yield the settings of this broker: all that Kafka has, and what else was set."""
     keys = all_broker_keys()
@@ -102,15 +117,23 @@ def _key(name: str) -> ConfigKey:
     if name in keys:
         return keys[name]
     kind = ConfigType.UNKNOWN
-    listener = _OF_LISTENER.fullmatch(name)
-    if listener is not None:
-        base = next(filter(listener[1].endswith, _OF_MECHANISM), listener[1])
-        kind = keys[base].type if base in keys else kind
+    base = _without_listener(name)
+    if base is not None and base in keys:
+        kind = keys[base].type
     return ConfigKey(name, kind, None, effective=False, kafka=False)
 
 
+def _without_listener(name: str) -> str | None:
+    """Return the name without the prefix of a listener and a mechanism; None where it has none."""
+    listener = _OF_LISTENER.fullmatch(name)
+    if listener is None:
+        return None
+    return next(filter(listener[1].endswith, _OF_MECHANISM), listener[1])
+
+
 def _broker_entry(key: ConfigKey, value: Value, dynamic: DynamicConfig) -> ConfigEntry:
-    synonyms = dynamic.values_of(key.name, sensitive=key.is_sensitive)
+    base = _without_listener(key.name)
+    synonyms = dynamic.values_of(key.name, sensitive=key.is_sensitive, base=base)
     text = None if key.is_sensitive else format_value(value)
     return _entry(key, text, synonyms, read_only=key.mode is READ_ONLY)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from millstream.config.broker import BrokerConfig, all_broker_keys, value_of
 from millstream.config.definition import PER_BROKER, READ_ONLY
-from millstream.config.protection import protects, refuse_unprotected
+from millstream.config.protection import protects, refuse_unprotected, setting_of_any_listener
 from millstream.config.topic import validate
 from millstream.config.value import format_value
 from millstream.model.errors import ConfigError
@@ -97,6 +97,7 @@ class DynamicConfig:
         self.of_all_brokers: Mapping[str, str] = {}
         self.of_this_broker: Mapping[str, str] = {}
         self._listeners: list[ChangeListener] = []
+        self._checks: list[Callable[[BrokerConfig], None]] = []
 
     @property
     def shared(self) -> Mapping[str, str]:
@@ -110,6 +111,12 @@ class DynamicConfig:
     def on_change(self, listener: ChangeListener) -> None:
         """Call ``listener(before, after)`` after every change of the effective settings."""
         self._listeners.append(listener)
+
+    def on_check(self, check: Callable[[BrokerConfig], None]) -> None:
+        """Call ``check`` with what the settings of this broker would be, before they are changed:
+        it raises ConfigError where that cannot be.
+        """
+        self._checks.append(check)
 
     def combined(
         self, *, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]
@@ -131,6 +138,8 @@ class DynamicConfig:
             after = self.combined(of_all_brokers=self.of_all_brokers, of_this_broker=texts)
         validate(after.topic_defaults)
         _check_thread_pools(self.current, after)
+        for check in self._checks:
+            check(after)
 
     def check_each(self, texts: Mapping[str, str], *, for_all_brokers: bool) -> None:
         """Raise ConfigError for what can be said of each text without the other settings of its
@@ -138,9 +147,14 @@ class DynamicConfig:
         """
         keys = all_broker_keys()
         known = {name: keys[name] for name in texts if name in keys}
+        of_listeners = {
+            name: keys[base]
+            for name in texts
+            if (base := setting_of_any_listener(name)) is not None and base in keys
+        }
         _refuse_some(
             "Cannot update these configs dynamically",
-            (name for name, key in known.items() if key.mode is READ_ONLY),
+            (name for name, key in (known | of_listeners).items() if key.mode is READ_ONLY),
         )
         _refuse_some(
             "These security configs can be dynamically updated only per-listener using the "
@@ -150,8 +164,10 @@ class DynamicConfig:
         if for_all_brokers:
             _refuse_some(
                 "Cannot update these configs at default cluster level, broker id must be specified",
-                (name for name, key in known.items() if key.mode is PER_BROKER),
+                (name for name, key in (known | of_listeners).items() if key.mode is PER_BROKER),
             )
+        for name, key in of_listeners.items():
+            key.parse(texts[name])
         for name, key in known.items():
             if key.parse(texts[name]) == 0 and name in _NOT_ZERO:
                 raise ConfigError(f"Invalid {name} 0")
@@ -192,13 +208,17 @@ class DynamicConfig:
                         on_refused(error)
             self.update(of_all_brokers=usable[0], of_this_broker=usable[1])
 
-    def values_of(self, name: str, *, sensitive: bool = False) -> tuple[SourcedValue, ...]:
+    def values_of(
+        self, name: str, *, sensitive: bool = False, base: str | None = None
+    ) -> tuple[SourcedValue, ...]:
         """Return every value that a setting and its synonyms have, the one that counts first.
+        ``base`` is what holds where a setting of a listener is not given.
 
         Values of synonyms that come before the setting's own first value are left out (Kafka:
         ``ConfigHelper.configSynonyms``).
         """
-        found = list(self._values_of(SYNONYMS.get(name, (name,)), sensitive))
+        names = SYNONYMS.get(name, (name,) if base is None else (name, base))
+        found = list(self._values_of(names, sensitive))
         own = next((i for i, value in enumerate(found) if value.name == name), len(found))
         return tuple(found[own:])
 

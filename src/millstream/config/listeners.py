@@ -9,10 +9,16 @@ from typing import Final
 
 from millstream.model.errors import ConfigError
 
-SERVED_PROTOCOLS: Final = frozenset({"PLAINTEXT"})
+SERVED_PROTOCOLS: Final = frozenset({"PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL", "SSL"})
 
 PROTECTED_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL", "SSL"})
 """Those with encryption or authentication."""
+
+TLS_PROTOCOLS: Final = frozenset({"SASL_SSL", "SSL"})
+"""Those that are encrypted."""
+
+SASL_PROTOCOLS: Final = frozenset({"SASL_PLAINTEXT", "SASL_SSL"})
+"""Those where a client authenticates with SASL."""
 
 _LISTENER = re.compile(
     r"(?P<name>[A-Za-z0-9_.-]+)://(?P<host>\[[0-9a-fA-F:.%]+\]|[^:/\[\]]*):(?P<port>\d+)\Z"
@@ -72,16 +78,22 @@ def parse_listeners(
     return tuple(listeners)
 
 
-def refuse_replaced(settings: Mapping[str, str]) -> None:
-    """Raise ConfigError when `listeners`, which options of the command line replace, names one
-    whose protocol Millstream cannot serve. What else may be wrong with it does not matter then.
+def refuse_replaced(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raise ConfigError when options of the command line replace `listeners` where one of them is
+    encrypted or authenticated: whoever asked for that would be served without it. What else may be
+    wrong with them does not matter then.
     """
-    protocols = parse_protocol_map(settings.get("listener.security.protocol.map", ""))
-    for item in settings.get("listeners", "").split(","):
+    if before.get("listeners") == after.get("listeners"):
+        return
+    protocols = parse_protocol_map(before.get("listener.security.protocol.map", ""))
+    for item in before.get("listeners", "").split(","):
         name = item.partition("://")[0].strip().upper()
         protocol = protocols.get(name, name)
         if protocol in PROTECTED_PROTOCOLS:
-            refuse_unserved([Listener(name, protocol, "", 0)])
+            raise ConfigError(
+                f"listener {name} asks for {protocol}; --host and --port would replace it by one "
+                "that is open to everybody. Leave them out"
+            )
 
 
 def refuse_unserved(listeners: Iterable[Listener]) -> None:

@@ -10,7 +10,18 @@ from millstream.model.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
 
-OTHER_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_KERNEL"})
+CLIENT_PREFIX: Final = "MILLSTREAM_CLIENT_"
+"""Variables of this prefix are settings of the clients under the commands."""
+
+OTHER_VARIABLES: Final = frozenset(
+    {
+        "MILLSTREAM_BOOTSTRAP_SERVERS",
+        "MILLSTREAM_KERNEL",
+        "MILLSTREAM_PROFILE",
+        "MILLSTREAM_PROFILES",
+        "MILLSTREAM_USER_PASSWORD",
+    }
+)
 """Variables of that prefix that are read and are no settings of a broker."""
 
 _OF_KUBERNETES: Final = re.compile(
@@ -102,7 +113,14 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> di
 
 
 def _is_of_others(variable: str, value: str) -> bool:
-    if variable in OTHER_VARIABLES or _OF_KUBERNETES.fullmatch(variable):
+    if variable in OTHER_VARIABLES or variable.startswith(CLIENT_PREFIX):
+        return True
+    return is_of_kubernetes(variable, value)
+
+
+def is_of_kubernetes(variable: str, value: str) -> bool:
+    """Tell whether a variable is one that Kubernetes sets for a service in every container."""
+    if _OF_KUBERNETES.fullmatch(variable):
         return True
     return variable.endswith("_PORT") and "://" in value
 

@@ -12,27 +12,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from millstream.config.accepted import accepted_keys
+from millstream.config.sections.encryption import EncryptionSettings
+from millstream.config.sections.zookeeper_security import ZooKeeperSecuritySettings
 from millstream.model.errors import ConfigError
 
 PROTECTING_NAMES: Final = frozenset(
     (
-        "allow.everyone.if.no.acl.found",
         "alter.config.policy.class.name",
-        "authorizer.class.name",
         "client.quota.callback.class",
-        "connections.max.reauth.ms",
         "create.topic.policy.class.name",
         "delegation.token.master.key",
-        "delegation.token.secret.key",
         "early.start.listeners",
         "password.encoder.old.secret",
         "password.encoder.secret",
         "principal.builder.class",
-        "quota.consumer.default",
-        "quota.producer.default",
         "security.providers",
-        "super.users",
-        "zookeeper.set.acl",
     )
 )
 """Authorization, quotas, policies, and the protection of stored secrets."""
@@ -54,17 +48,52 @@ _OF_LISTENER: Final = re.compile(
 )
 """The same settings for one listener or one SASL mechanism of it, and a listener's own limits."""
 
-_NO_LIMIT: Final = str((1 << 63) - 1)
+ACTED_ON: Final = frozenset(
+    (
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.login.callback.handler.class",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "sasl.mechanism.inter.broker.protocol",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.clock.skew.seconds",
+        "sasl.oauthbearer.expected.audience",
+        "sasl.oauthbearer.expected.issuer",
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+        "sasl.oauthbearer.jwks.endpoint.url",
+        "sasl.oauthbearer.jwt.retriever.class",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.scope.claim.name",
+        "sasl.oauthbearer.sub.claim.name",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.server.callback.handler.class",
+        "sasl.server.max.receive.size",
+    )
+) | frozenset(
+    name
+    for section in (EncryptionSettings, ZooKeeperSecuritySettings)
+    for name in section.keys
+    if name.startswith(("ssl.", "zookeeper."))
+)
+"""Those of them that Millstream acts on, for a listener and a mechanism of it too."""
+
+_JAAS: Final = "sasl.jaas.config"
+_ACTED_ON_OF_MECHANISM: Final = ACTED_ON | {_JAAS}
+"""And those that mean something for a mechanism of a listener alone."""
+
 _ASKS_FOR_NOTHING: Final[Mapping[str, str]] = {
-    "allow.everyone.if.no.acl.found": "true",
-    "quota.consumer.default": _NO_LIMIT,
-    "quota.producer.default": _NO_LIMIT,
-    "zookeeper.set.acl": "false",
-    "zookeeper.ssl.client.enable": "false",
     "zookeeper.ssl.crl.enable": "false",
-    "zookeeper.ssl.endpoint.identification.algorithm": "https",
     "zookeeper.ssl.ocsp.enable": "false",
-    "zookeeper.ssl.protocol": "tlsv1.2",
 }
 """Texts in small letters that ask for no protection, of settings that are not in Kafka 4.3."""
 
@@ -75,6 +104,22 @@ def protects(name: str) -> bool:
         name in PROTECTING_NAMES
         or name.startswith(PROTECTING_PREFIXES)
         or _OF_LISTENER.fullmatch(name) is not None
+    )
+
+
+def setting_of_any_listener(name: str) -> str | None:
+    """Return the setting that a name sets for one listener; None for a name of another kind."""
+    listener = _OF_LISTENER.fullmatch(name)
+    return None if listener is None else listener["base"] or listener["of_mechanism"]
+
+
+def acts(name: str) -> bool:
+    """Tell whether Millstream acts on a protecting setting."""
+    if name in ACTED_ON:
+        return True
+    listener = _OF_LISTENER.fullmatch(name)
+    return listener is not None and (
+        listener["base"] in ACTED_ON or listener["of_mechanism"] in _ACTED_ON_OF_MECHANISM
     )
 
 
@@ -90,13 +135,26 @@ def refuse_unprotected(settings: Mapping[str, str]) -> None:
             f"{'this setting' if one else 'these settings'} yet, which "
             f"{'protects' if one else 'protect'} a broker of Apache Kafka: every client could do "
             f"everything. Leave {'it' if one else 'them'} out to go without that protection"
+            f"{_meant(names[0]) if one else ''}"
         )
+
+
+def _meant(name: str) -> str:
+    """Return a sentence with the setting that a name was perhaps meant to be, if there is one."""
+    if name == _JAAS:  # Kafka's clients have it so, and its brokers do not
+        return f". Perhaps listener.name.NAME.MECHANISM.{_JAAS} is meant"
+    if name in accepted_keys() or name in _ASKS_FOR_NOTHING:
+        return ""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, ACTED_ON, n=1, cutoff=0.9)
+    return f". Perhaps {near[0]} is meant" if near else ""
 
 
 def _asks(name: str, text: str) -> bool:
     """Tell whether a protecting setting asks for something with this text."""
     text = text.strip()
-    if not text or text.lower() == _ASKS_FOR_NOTHING.get(name):
+    if not text or text.lower() == _ASKS_FOR_NOTHING.get(name) or acts(name):
         return False
     listener = _OF_LISTENER.fullmatch(name)
     if listener is not None:

@@ -78,10 +78,10 @@ def _lines() -> Iterator[str]:
     prefixes = [f"{prefix}*" for prefix in PROTECTING_PREFIXES]
     yield _named([*sorted(PROTECTING_NAMES), *prefixes]) + "."
     yield (
-        "\nThe same holds for one listener or one SASL mechanism (`listener.name.external.ssl.*`), "
-        "for the limits of one listener (`listener.name.external.max.connections` and "
-        "`max.connection.creation.rate`), and for every `security.inter.broker.protocol` but "
-        "`PLAINTEXT`."
+        "\nNames of these that stand in a section above are acted on. The same holds for one "
+        "listener or one SASL mechanism (`listener.name.external.ssl.*`), and for the limits of "
+        "one listener (`listener.name.external.max.connections` and "
+        "`max.connection.creation.rate`)."
     )
 
 

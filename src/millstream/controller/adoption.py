@@ -6,18 +6,22 @@ under the ids that their `partition.metadata` names, so that they are served as 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from millstream.config.broker import BrokerConfig
+from millstream.config.group import GROUP_KEYS
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.controller.election import new_partition
 from millstream.controller.internal_topics import wanted_topic
 from millstream.model.broker import BrokerId
-from millstream.model.errors import KafkaError
+from millstream.model.errors import ConfigError, KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch
 from millstream.model.topic import TopicId, TopicPartition, validate_topic_name
+
+log = logging.getLogger(__name__)
 
 NOT_TOPICS: Final = frozenset({"__cluster_metadata"})
 """Directories of Apache Kafka that look like partitions and hold a controller's own log."""
@@ -92,6 +96,30 @@ def cautious_settings(name: str, config: BrokerConfig) -> Mapping[str, str]:
     """
     known = {key: text for key, text in wanted_topic(name, config).configs.items() if text}
     return known or {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+def adopted_group_configs(
+    found: Mapping[str, Mapping[str, str]],
+) -> dict[str, Mapping[str, str]]:
+    """Return the settings of groups that Apache Kafka recorded, but for those that mean nothing
+    here. A value outside the broker's bounds is kept: it counts as the nearest bound.
+    """
+    adopted: dict[str, Mapping[str, str]] = {}
+    for group_id, texts in found.items():
+        known = {name: text for name, text in texts.items() if _is_group_config(name, text)}
+        if known:
+            adopted[group_id] = known
+        if len(known) < len(texts):
+            unknown = ", ".join(sorted(texts.keys() - known.keys()))
+            log.warning("group %s: settings that mean nothing here: %s", group_id, unknown)
+    return adopted
+
+
+def _is_group_config(name: str, text: str) -> bool:
+    try:
+        return name in GROUP_KEYS and GROUP_KEYS[name].parse(text) is not None
+    except ConfigError:
+        return False
 
 
 def _id_of(logs: Mapping[int, FoundLog]) -> TopicId | None:

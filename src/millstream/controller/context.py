@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.controller.election import Electorate
+from millstream.controller.entity_changes import StoredEntities
 from millstream.model.broker import NO_BROKER_EPOCH, BrokerId, BrokerNode
 from millstream.model.features import SUPPORTED, FinalizedFeatures, LevelRange
 from millstream.model.leadership import PartitionState
@@ -71,6 +72,8 @@ class ControllerContext:
     """The levels in force in the whole cluster."""
     features_version: int = NOT_STORED
     """The version of the node `/feature`; NOT_STORED before the first change."""
+    entities: StoredEntities | None = None
+    """Rules of access, users, quotas and tokens; None until a controller has read them."""
     deleted: list[str] = field(default_factory=list)
     """Paths of the deletion records of topics whose directories may reappear, oldest first."""
     deletions: dict[TopicId, Deletion] = field(default_factory=dict)

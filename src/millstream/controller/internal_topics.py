@@ -1,4 +1,4 @@
-"""The internal topics of the coordinators, according to the broker's settings.
+"""The internal topics, of the coordinators and of the audit log, by the broker's settings.
 
 Kafka: ``AutoTopicCreationManager.creatableTopic``, ``groupMetadataTopicConfigs`` and
 ``shareGroupStateTopicConfigs``.
@@ -14,6 +14,7 @@ from millstream.controller.topic_changes import NewTopic
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 SHARE_GROUP_STATE = "__share_group_state"
+AUDIT_LOG = "__audit_log"
 
 
 def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None) -> NewTopic:
@@ -59,6 +60,18 @@ def wanted_topic(name: str, config: BrokerConfig, *, at_most: int | None = None)
                 "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
                 "retention.ms": "-1",
                 "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+            },
+        )
+    elif name == AUDIT_LOG:
+        wanted = NewTopic(
+            name,
+            config.audit_log_topic_num_partitions,
+            config.audit_log_topic_replication_factor,
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "retention.ms": str(config.audit_log_topic_retention_ms),
+                "unclean.leader.election.enable": "false",
             },
         )
     else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from millstream.controller import paths, payloads
+from millstream.controller import entity_nodes, paths, payloads
 from millstream.controller.adoption import Adoption, FoundLog
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.controller.election import after_restart
@@ -25,7 +25,7 @@ def registration(
 
     ``nodes`` is the tree as it was read: nodes that exist are not created again.
     """
-    for path in paths.PERSISTENT:
+    for path in (*paths.PERSISTENT, *entity_nodes.PERSISTENT):
         if path not in nodes:
             yield Create(path, b"")
     if paths.CLUSTER_ID not in nodes:
@@ -88,6 +88,12 @@ def adoption_changes(
     for path in deleted.values():
         if path not in remembered:
             yield Delete(path)
+
+
+def group_config_creations(configs: Mapping[str, Mapping[str, str]]) -> Iterator[Operation]:
+    """Yield the store operations of groups' settings that were adopted."""
+    for group_id, texts in configs.items():
+        yield Create(paths.group_config(group_id), payloads.config(texts))
 
 
 def still_remembered(

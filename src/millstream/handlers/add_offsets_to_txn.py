@@ -19,8 +19,10 @@ from typing import Final
 
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
 from millstream.handlers.transaction_errors import fit_fence
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.add_offsets_to_txn import (
@@ -36,6 +38,13 @@ async def handle(
     services: Services, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Add a group's partition to a transaction."""
+    access = access_of(services, context)
+    if access is not None:
+        resource = AclResource.TRANSACTIONAL_ID
+        if not access.allows(AclOperation.WRITE, resource, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not access.allows(AclOperation.READ, AclResource.GROUP, request.group_id):
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     image = services.metadata.topic(GROUP_METADATA_TOPIC)
     if image is None:
         # The group's offsets go there next; a marker needs a partition that exists.

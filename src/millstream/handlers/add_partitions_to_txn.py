@@ -12,20 +12,25 @@ version  what it brings
 =======  ====================================================================================
 
 A partition that does not exist keeps all others of its transaction out: OPERATION_NOT_ATTEMPTED.
-A partition that is only verified and is not in the transaction is TRANSACTION_ABORTABLE.
+A partition that is only verified and is not in the transaction is TRANSACTION_ABORTABLE. A client
+needs WRITE on the transactional id and on each topic; TOPIC_AUTHORIZATION_FAILED keeps the others
+out, too. A broker needs CLUSTER_ACTION.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.coordinator.transaction.metadata import EPOCH_BUMP, Partitions
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
 from millstream.handlers.transaction_errors import fit_fence
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.topic import INTERNAL_TOPICS
 from millstream.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -48,8 +53,13 @@ async def handle(
     services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Add partitions to transactions, or verify that they are in them."""
+    access = access_of(services, context)
+    if access is not None and context.version >= _FIRST_VERSION_OF_BROKERS:
+        access.require_on_cluster(AclOperation.CLUSTER_ACTION)
+        access = None
     pending = [
-        (each, spawn(_serve(services, context, each))) for each in _transactions(context, request)
+        (each, spawn(_serve(services, context, each, access)))
+        for each in _transactions(context, request)
     ]
     results = [await _result(context, each, outcome) for each, outcome in pending]
     if context.version >= _FIRST_VERSION_OF_BROKERS:
@@ -85,12 +95,24 @@ def _transactions(
 
 
 async def _serve(
-    services: Services, context: RequestContext, request: AddPartitionsToTxnTransaction
+    services: Services,
+    context: RequestContext,
+    request: AddPartitionsToTxnTransaction,
+    access: Access | None,
 ) -> _Codes:
     partitions = _partitions(request.topics)
+    not_allowed = frozenset[str]()
+    if access is not None:
+        resource = AclResource.TRANSACTIONAL_ID
+        if not access.allows(AclOperation.WRITE, resource, request.transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        asked = partitions.keys() - INTERNAL_TOPICS  # those are nobody's to write to
+        not_allowed = frozenset(partitions) - access.allowed_names(
+            AclOperation.WRITE, AclResource.TOPIC, asked
+        )
     unknown = _unknown(services, partitions)
-    if unknown:
-        return _refused(partitions, unknown)
+    if unknown or not_allowed:
+        return _refused(partitions, unknown, not_allowed)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if request.verify_only:
         return await services.transactions.verify_partitions(
@@ -133,9 +155,11 @@ def _unknown(services: Services, partitions: Partitions) -> dict[str, frozenset[
     return unknown
 
 
-def _refused(partitions: Partitions, unknown: Partitions) -> _Codes:
+def _refused(partitions: Partitions, unknown: Partitions, not_allowed: Collection[str]) -> _Codes:
     return {
-        topic: {
+        topic: dict.fromkeys(sorted(indexes), ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if topic in not_allowed
+        else {
             index: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if index in unknown.get(topic, ())
             else ErrorCode.OPERATION_NOT_ATTEMPTED

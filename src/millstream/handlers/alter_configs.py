@@ -8,7 +8,8 @@ version  what it brings
 =======  ====================================================================================
 
 The settings given replace all that a topic or a broker has of its own: what is not named goes back
-to its default. A broker is named by its id; no name means all brokers. Loggers and other kinds of
+to its default. The client needs ALTER_CONFIGS on the topic, the group, or for brokers the cluster.
+A broker is named by its id; no name means all brokers. Loggers and other kinds of
 resource are INVALID_REQUEST.
 """
 
@@ -16,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from millstream.handlers.access import access_of
 from millstream.handlers.config_resources import (
     ResourceChange,
     alter,
     alter_through_controller,
     outcome_of,
+    refusals,
 )
 from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
@@ -38,11 +41,16 @@ async def handle(
     services: Services, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the settings of resources, each for itself."""
-    requested = [_requested_change(resource) for resource in request.resources]
+    not_allowed = refusals(
+        access_of(services, context),
+        [(each.resource_type, each.resource_name) for each in request.resources],
+    )
+    resources = [each for i, each in enumerate(request.resources) if i not in not_allowed]
+    requested = [_requested_change(resource) for resource in resources]
     if is_elsewhere(services):
 
         async def ask(indices: Sequence[int]) -> list[KafkaError | None]:
-            some = [request.resources[index] for index in indices]
+            some = [resources[index] for index in indices]
             asked = AlterConfigsRequest(resources=some, validate_only=request.validate_only)
             response = await forward(services, context, asked, AlterConfigsResponse)
             return [outcome_of(each.error_code, each.error_message) for each in response.responses]
@@ -50,10 +58,11 @@ async def handle(
         outcomes = await alter_through_controller(services, requested, ask)
     else:
         outcomes = await alter(services, requested, validate_only=request.validate_only)
+    left = iter(outcomes)
     return AlterConfigsResponse(
         responses=[
-            _result(resource, outcome)
-            for resource, outcome in zip(request.resources, outcomes, strict=True)
+            _result(resource, not_allowed[index] if index in not_allowed else next(left))
+            for index, resource in enumerate(request.resources)
         ]
     )
 

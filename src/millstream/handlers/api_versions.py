@@ -40,16 +40,20 @@ def handle(
     services: Services, context: RequestContext, request: ApiVersionsRequest
 ) -> ApiVersionsResponse:
     """Tell the client which APIs and versions are served here."""
+    if context.connection.authentication is not None:
+        context.connection.authentication.refuse_between_tokens()
     if context.version >= _FIRST_VERSION_WITH_SOFTWARE:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.match(name) or not _SOFTWARE.match(version):
             return failed(context, request, KafkaError(ErrorCode.INVALID_REQUEST))
         context.connection.client_software_name = name
         context.connection.client_software_version = version
+    if context.connection.authentication is not None:
+        context.connection.authentication.versions_told()
     finalized = services.metadata.features
     return ApiVersionsResponse(
         error_code=0,
-        api_keys=_advertised(),
+        api_keys=_advertised(with_telemetry=services.telemetry is not None),
         supported_features=_supported(context.version),
         finalized_features_epoch=finalized.epoch,
         finalized_features=[
@@ -86,9 +90,9 @@ def _supported(version: int) -> list[SupportedFeatureKey]:
     ]
 
 
-def _advertised() -> list[ApiVersion]:
+def _advertised(*, with_telemetry: bool = False) -> list[ApiVersion]:
     return [
         ApiVersion(api_key=key, min_version=route.advertised_from, max_version=route.last_version)
         for key, route in sorted(ROUTES.items())
-        if route.is_advertised
+        if route.is_advertised or with_telemetry
     ]

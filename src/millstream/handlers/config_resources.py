@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from millstream.config.broker import all_broker_keys
+from millstream.config.client_metrics import CLIENT_METRICS_KEYS, check_client_metrics
 from millstream.config.definition import ConfigKey
 from millstream.config.group import GROUP_KEYS
 from millstream.config.topic import TopicConfig
 from millstream.config.value import parse_integer
 from millstream.controller.config_changes import ConfigChange, ResourceType, check_own_change
+from millstream.handlers.access import Access
+from millstream.model.acl import CLUSTER_NAME, AclOperation, AclResource
 from millstream.model.broker import BrokerId
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.entities import EntityChanges, EntityKind, EntityValue
+from millstream.model.entity_keys import encode_name
+from millstream.model.errors import ConfigError, ErrorCode, KafkaError
 from millstream.runtime.services import Services
 
 
@@ -50,6 +56,60 @@ class ResourceChange:
         return self.type_code, self.name if number is None else str(number)
 
 
+CONFIG_RESOURCES: Final = {
+    ResourceType.TOPIC: (AclResource.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ResourceType.GROUP: (AclResource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ResourceType.BROKER: (AclResource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ResourceType.BROKER_LOGGER: (AclResource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ResourceType.CLIENT_METRICS: (AclResource.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+}
+"""Which kind of resource a client needs to have access to for settings of a kind, and how it is
+refused. Settings of brokers belong to the cluster.
+"""
+
+
+def refusal(
+    access: Access | None, operation: AclOperation, type_code: int, name: str
+) -> KafkaError | None:
+    """Return why the client may not do something with the settings of a resource; None where it
+    may, and for an unknown type.
+    """
+    needed = CONFIG_RESOURCES.get(ResourceType.of(type_code))
+    if access is None or needed is None:
+        return None
+    resource, error = needed
+    is_cluster = resource is AclResource.CLUSTER
+    if access.allows(operation, resource, CLUSTER_NAME if is_cluster else name):
+        return None
+    return KafkaError(error)
+
+
+_WORDS: Final = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+}
+
+
+def refusals(access: Access | None, resources: Sequence[tuple[int, str]]) -> dict[int, KafkaError]:
+    """Return which of some resources, each a type and a name, the client may not ALTER_CONFIGS of,
+    by their index. One that is named twice is left to be refused for that.
+    """
+    if access is None:
+        return {}
+    counts = Counter(resources)
+    found = {
+        index: refusal(access, AclOperation.ALTER_CONFIGS, *resource)
+        for index, resource in enumerate(resources)
+        if counts[resource] == 1
+    }
+    return {
+        index: KafkaError(error.error, _WORDS[error.error])
+        for index, error in found.items()
+        if error is not None
+    }
+
+
 Ask = Callable[[Sequence[int]], Awaitable[Sequence[KafkaError | None]]]
 """Forwards the changes with these indices; returns their outcomes in the same order."""
 
@@ -68,12 +128,42 @@ async def alter(
             changes[index] = _checked(change, _own_id(services))
         except KafkaError as error:
             outcomes[index] = error
+    settings = {
+        index: change
+        for index, change in changes.items()
+        if change.type is not ResourceType.CLIENT_METRICS
+    }
     results = await services.controller.topics.alter_configs(
-        list(changes.values()), validate_only=validate_only
+        list(settings.values()), validate_only=validate_only
     )
-    for index, result in zip(changes, results, strict=True):
+    for index, result in zip(settings, results, strict=True):
         outcomes[index] = result
+    for index in changes.keys() - settings.keys():
+        outcomes[index] = await _alter_client_metrics(
+            services, changes[index], validate_only=validate_only
+        )
     return outcomes
+
+
+async def _alter_client_metrics(
+    services: Services, change: ConfigChange, *, validate_only: bool
+) -> KafkaError | None:
+    """Change a subscription to metrics of clients, which is an entity; return what refuses it."""
+    key = encode_name(change.name)
+
+    def decide(present: Mapping[str, EntityValue]) -> EntityChanges:
+        texts = change.change(present.get(key, {}))
+        try:
+            check_client_metrics(texts)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return {} if validate_only else {key: texts or None}
+
+    try:
+        await services.controller.change_entities(EntityKind.CLIENT_METRICS, decide)
+    except KafkaError as error:
+        return error
+    return None
 
 
 async def alter_through_controller(
@@ -128,6 +218,10 @@ def _checked(change: ResourceChange, broker_id: BrokerId | None) -> ConfigChange
         keys, name = all_broker_keys(), _broker_name(change.name, broker_id)
     elif change.type is ResourceType.GROUP:
         keys, name = GROUP_KEYS, change.name
+    elif change.type is ResourceType.CLIENT_METRICS:
+        if not change.name:
+            raise _refused("Subscription name can't be empty")
+        keys, name = CLIENT_METRICS_KEYS, change.name
     else:
         raise _refused(f"Unknown resource type {change.type_code}")
     change.check(change.type)

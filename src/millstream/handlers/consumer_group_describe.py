@@ -8,13 +8,15 @@ version  what it brings
 =======  ====================================================================================
 
 GROUP_ID_NOT_FOUND for a group that is not there or is of another kind. UNSUPPORTED_VERSION as for
-ConsumerGroupHeartbeat. Until there is an authorizer everybody may do everything with a group.
+ConsumerGroupHeartbeat. The client needs DESCRIBE on each group, and on each topic that its members
+have.
 """
 
 from __future__ import annotations
 
 from millstream.handlers import authorized_operations
-from millstream.handlers.groups import require_consumer_protocol
+from millstream.handlers.access import access_of
+from millstream.handlers.groups import describable_groups, hide_groups, require_consumer_protocol
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -31,16 +33,30 @@ async def handle(
 ) -> ConsumerGroupDescribeResponse:
     """Describe each group."""
     require_consumer_protocol(services)
+    access = access_of(services, context)
+    allowed, refused = describable_groups(access, request.group_ids)
     pending = [
-        (group_id, services.groups.describe_consumer_group(group_id))
-        for group_id in request.group_ids
+        (group_id, services.groups.describe_consumer_group(group_id)) for group_id in allowed
     ]
     groups = [await _finish(group_id, reply) for group_id, reply in pending]
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE.code:
-                group.authorized_operations = authorized_operations.GROUP
-    return ConsumerGroupDescribeResponse(groups=groups)
+                group.authorized_operations = authorized_operations.of_group(access, group.group_id)
+    groups = hide_groups(access, groups, _assigned_topics, _refused)
+    error = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return ConsumerGroupDescribeResponse(
+        groups=[*(_refused(each, error) for each in refused), *groups]
+    )
+
+
+def _assigned_topics(group: DescribedGroup) -> set[str]:
+    return {
+        part.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for part in assignment.topic_partitions
+    }
 
 
 def failed(

@@ -13,7 +13,7 @@ UNSUPPORTED_VERSION while the feature `group.version` is below 1, or
 
 from __future__ import annotations
 
-from millstream.handlers.groups import caller, require_consumer_protocol
+from millstream.handlers.groups import check_member_access, require_consumer_protocol, subscriber
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
@@ -29,7 +29,8 @@ def handle(
 ) -> Deferred[ConsumerGroupHeartbeatResponse]:
     """Let a member join, follow its assignment, or leave."""
     require_consumer_protocol(services)
-    return services.groups.consumer_group_heartbeat(request, caller(context))
+    check_member_access(services, context, request.group_id, request.subscribed_topic_names)
+    return services.groups.consumer_group_heartbeat(request, subscriber(services, context))
 
 
 def failed(

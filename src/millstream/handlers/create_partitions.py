@@ -15,9 +15,13 @@ whole (POLICY_VIOLATION). A time-out of 0 or less times out at once.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Final
 
 from millstream.controller.topic_changes import NewPartitions
+from millstream.handlers.access import access_of
+from millstream.handlers.mutation_quota import charge, mutations_of, throttle_ms
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,6 +30,8 @@ from millstream.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from millstream.runtime.services import Services
+
+_FIRST_STRICT_VERSION: Final = 3
 
 
 async def handle(
@@ -37,13 +43,28 @@ async def handle(
     counts = Counter(topic.name for topic in request.topics)
     twice = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
     answers = [_result(name, twice) for name, count in counts.items() if count > 1]
-    wanted = [_wanted(topic) for topic in request.topics if counts[topic.name] == 1]
+    once = [topic for topic in request.topics if counts[topic.name] == 1]
+    access = access_of(services, context)
+    if access is not None:
+        once, refused = access.split(
+            AclOperation.ALTER, AclResource.TOPIC, once, lambda topic: topic.name
+        )
+        not_allowed = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        answers += [_result(topic.name, not_allowed) for topic in refused]
+    wanted = [_wanted(topic) for topic in once]
+    mutations = mutations_of(services, context, strict_since=_FIRST_STRICT_VERSION)
+    wanted = charge(
+        mutations,
+        wanted,
+        lambda topic: _added(services, topic),
+        lambda topic, error: answers.append(_result(topic.topic, error)),
+    )
     results = await services.controller.topics.create_partitions(
         wanted, validate_only=request.validate_only
     )
     for topic, result in zip(wanted, results, strict=True):
         answers.append(_result(topic.topic, result if isinstance(result, KafkaError) else None))
-    return CreatePartitionsResponse(results=answers)
+    return CreatePartitionsResponse(throttle_time_ms=throttle_ms(mutations), results=answers)
 
 
 def failed(
@@ -53,6 +74,12 @@ def failed(
     return CreatePartitionsResponse(
         results=[_result(topic.name, error) for topic in request.topics]
     )
+
+
+def _added(services: Services, topic: NewPartitions) -> int:
+    """Return how many partitions a topic would get."""
+    image = services.metadata.topic(topic.topic)
+    return 0 if image is None else max(0, topic.total - len(image.partitions))
 
 
 def _wanted(topic: CreatePartitionsTopic) -> NewPartitions:

@@ -5,9 +5,12 @@ version  what it brings
 =======  ====================================================================================
 4        −1 partitions or replicas: the broker's default (KIP-464); older versions may ask it too
 5        flexible; sizes and settings in the answer (KIP-525)
-6        throttling by quota (KIP-599); this broker has no such quota
+6        a quota of changes refuses topics (KIP-599); before, the client waits
 7        topic ids (KIP-516)
 =======  ====================================================================================
+
+The client needs CREATE on the cluster or on each topic. What a new topic is like is told to one
+that may DESCRIBE_CONFIGS of it.
 
 The answer leaves when the topics are stored and open. Each topic has its own outcome, but a request
 for more than 10,000 partitions is refused as a whole. A time-out of 0 or less times out at once.
@@ -20,7 +23,10 @@ from typing import Final
 
 from millstream.config.describe import describe_topic
 from millstream.controller.topic_changes import NewTopic
+from millstream.handlers.access import Access, access_of
+from millstream.handlers.mutation_quota import charge, mutations_of, throttle_ms
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.create_topics import (
     CreatableTopic,
@@ -32,6 +38,7 @@ from millstream.protocol.messages.create_topics import (
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
+_FIRST_STRICT_VERSION: Final = 6
 _CLUSTER_METADATA: Final = "__cluster_metadata"
 
 
@@ -51,6 +58,21 @@ async def handle(
         else:
             error = KafkaError(ErrorCode.INVALID_REQUEST, reason)
             refused[topic.name] = _failure(topic.name, error)
+    access = access_of(services, context)
+    not_allowed: list[CreatableTopicResult] = []
+    if access is not None and not access.on_cluster(AclOperation.CREATE, tell_denied=False):
+        accepted, others = access.split(
+            AclOperation.CREATE, AclResource.TOPIC, accepted, lambda topic: topic.name
+        )
+        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        not_allowed = [_failure(topic.name, error) for topic in others]
+    mutations = mutations_of(services, context, strict_since=_FIRST_STRICT_VERSION)
+    accepted = charge(
+        mutations,
+        accepted,
+        lambda topic: _partition_count(services, topic),
+        lambda topic, error: refused.update({topic.name: _failure(topic.name, error)}),
+    )
     results = await services.controller.topics.create_topics(
         accepted, validate_only=request.validate_only
     )
@@ -60,7 +82,25 @@ async def handle(
         else _success(services, result)
         for wanted, result in zip(accepted, results, strict=True)
     ]
-    return CreateTopicsResponse(topics=[*topics, *refused.values()])
+    if access is not None:
+        _hide_configs(access, topics)
+    return CreateTopicsResponse(
+        throttle_time_ms=throttle_ms(mutations),
+        topics=[*topics, *refused.values(), *not_allowed],
+    )
+
+
+def _hide_configs(access: Access, topics: list[CreatableTopicResult]) -> None:
+    """Leave out the settings of new topics that the client may not DESCRIBE_CONFIGS."""
+    created = [topic.name for topic in topics if not topic.error_code]
+    allowed = access.allowed_names(
+        AclOperation.DESCRIBE_CONFIGS, AclResource.TOPIC, created, tell_denied=False
+    )
+    for topic in topics:
+        if not topic.error_code and topic.name not in allowed:
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED.code
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
 
 
 def failed(
@@ -76,6 +116,16 @@ def _refusal(name: str, counts: Counter[str]) -> str | None:
     if name == _CLUSTER_METADATA:
         return f"Creation of internal topic {name} is prohibited."
     return None
+
+
+def _partition_count(services: Services, topic: NewTopic) -> int:
+    """Return how many partitions a topic would have; none of one that is there already."""
+    if services.metadata.topic(topic.name) is not None:
+        return 0
+    if topic.assignments:
+        return len(topic.assignments)
+    count = topic.partition_count
+    return count if count > 0 else services.config.current.num_partitions
 
 
 def _wanted(topic: CreatableTopic) -> NewTopic:

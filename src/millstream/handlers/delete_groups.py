@@ -13,9 +13,11 @@ partitions.
 
 from __future__ import annotations
 
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred
-from millstream.model.errors import KafkaError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -28,13 +30,14 @@ async def handle(
     services: Services, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """Delete each group once, however often it is named."""
-    pending = [
-        (group_id, services.share_groups.delete_group(group_id))
-        for group_id in dict.fromkeys(request.groups_names)
-    ]
-    return DeleteGroupsResponse(
-        results=[await _finish(group_id, reply) for group_id, reply in pending]
-    )
+    access = access_of(services, context)
+    allowed, refused = list(dict.fromkeys(request.groups_names)), list[str]()
+    if access is not None:
+        allowed, refused = access.split(AclOperation.DELETE, AclResource.GROUP, allowed, str)
+    pending = [(group_id, services.share_groups.delete_group(group_id)) for group_id in allowed]
+    results = [await _finish(group_id, reply) for group_id, reply in pending]
+    error = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return DeleteGroupsResponse(results=[*results, *(_refused(each, error) for each in refused)])
 
 
 def failed(

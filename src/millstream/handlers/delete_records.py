@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from millstream.handlers.access import access_of
 from millstream.handlers.request import Answer, RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.delete_records import (
@@ -39,8 +41,17 @@ def handle(
     services: Services, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Deferred[Answer]:
     """Delete records of partitions, each for itself; wait for the replicas to follow."""
+    access = access_of(services, context)
+    allowed = request.topics
+    not_allowed = DeleteRecordsResponse(topics=[])
+    if access is not None:
+        allowed, refused = access.split(
+            AclOperation.DELETE, AclResource.TOPIC, request.topics, lambda topic: topic.name
+        )
+        error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        not_allowed = failed(context, DeleteRecordsRequest(topics=refused, timeout_ms=0), error)
     wanted: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
+    for topic in allowed:
         offsets = wanted.setdefault(topic.name, {})
         for partition in topic.partitions:
             offsets[partition.partition_index] = partition.offset
@@ -55,6 +66,7 @@ def handle(
             )
             for name, offsets in wanted.items()
         ]
+        + not_allowed.topics
     )
     if not following:
         return response

@@ -10,6 +10,9 @@ version  what it brings
 6        by topic id (KIP-516)
 =======  ====================================================================================
 
+The client needs DELETE on the cluster or on each topic. One that it may not even DESCRIBE is
+TOPIC_AUTHORIZATION_FAILED whether or not it exists.
+
 A topic is gone when the answer leaves; its files go later. A time-out of 0 or less times out at
 once.
 """
@@ -17,9 +20,13 @@ once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
+from millstream.handlers.access import Access, access_of
+from millstream.handlers.mutation_quota import charge, mutations_of, throttle_ms
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId
 from millstream.protocol.messages.delete_topics import (
@@ -32,6 +39,7 @@ from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_DISABLED_ERROR: Final = 3
 _FIRST_VERSION_WITH_IDS: Final = 6
+_FIRST_STRICT_VERSION: Final = 5
 
 
 async def handle(
@@ -44,14 +52,25 @@ async def handle(
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
     if request.timeout_ms <= 0:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-    chosen = _Chosen(services.metadata)
+    chosen = _Chosen(services.metadata, _deleter(access_of(services, context)))
     chosen.read(request)
-    topic_ids = list(chosen.names_by_id)
+    mutations = mutations_of(services, context, strict_since=_FIRST_STRICT_VERSION)
+    topic_ids = charge(
+        mutations,
+        list(chosen.names_by_id),
+        lambda each: _partition_count(services, each),
+        lambda each, error: chosen.answer(chosen.names_by_id[each], each, error),
+    )
     results = await services.controller.topics.delete_topics(topic_ids)
     for topic_id, result in zip(topic_ids, results, strict=True):
         error = result if isinstance(result, KafkaError) else None
         chosen.answer(chosen.names_by_id[topic_id], topic_id, error)
-    return DeleteTopicsResponse(responses=chosen.responses)
+    return DeleteTopicsResponse(throttle_time_ms=throttle_ms(mutations), responses=chosen.responses)
+
+
+def _partition_count(services: Services, topic_id: TopicId) -> int:
+    image = services.metadata.topic_by_id(topic_id)
+    return 0 if image is None else len(image.partitions)
 
 
 def failed(
@@ -74,12 +93,23 @@ def failed(
     )
 
 
+def _deleter(access: Access | None) -> Access | None:
+    """Return what the client may do, None if it may delete every topic."""
+    if access is None or access.on_cluster(AclOperation.DELETE, tell_denied=False):
+        return None
+    return access
+
+
 class _Chosen:
     """Sorts out which topics a request means, and answers for those that it may not mean."""
 
-    def __init__(self, metadata: MetadataCache) -> None:
+    def __init__(self, metadata: MetadataCache, access: Access | None) -> None:
+        """``access`` is None for a client that may delete everything."""
         self._metadata = metadata
+        self._access = access
         self.names_by_id: dict[TopicId, str] = {}
+        self._describable = frozenset[str]()
+        self._deletable = frozenset[str]()
         self.responses: list[DeletableTopicResult] = []
 
     def answer(self, name: str | None, topic_id: TopicId, error: KafkaError | None) -> None:
@@ -109,10 +139,27 @@ class _Chosen:
             else:
                 reason = "You may not specify both topic name and topic id."
                 self._refuse(topic.name, topic.topic_id, reason)
+        self._ask([name for name, count in names.items() if count == 1], topic_ids)
         for topic_id, count in topic_ids.items():
             self._read_id(topic_id, count)
         for name, count in names.items():
             self._read_name(name, count, topic_ids)
+
+    def _ask(self, names: Iterable[str], topic_ids: Iterable[TopicId]) -> None:
+        """Find out which topics the client may delete, and which it may know of."""
+        if self._access is None:
+            return
+        images = map(self._metadata.topic_by_id, topic_ids)
+        asked = {*names, *(image.name for image in images if image is not None)}
+        topic = AclResource.TOPIC
+        self._describable = self._access.allowed_names(AclOperation.DESCRIBE, topic, asked)
+        self._deletable = self._access.allowed_names(AclOperation.DELETE, topic, asked)
+
+    def _may_describe(self, name: str) -> bool:
+        return self._access is None or name in self._describable
+
+    def _may_delete(self, name: str) -> bool:
+        return self._access is None or name in self._deletable
 
     def _read_id(self, topic_id: TopicId, count: int) -> None:
         image = self._metadata.topic_by_id(topic_id)
@@ -121,6 +168,9 @@ class _Chosen:
         elif image is None:
             reason = "This server does not host this topic ID."
             self.answer(None, topic_id, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, reason))
+        elif not self._may_delete(image.name):
+            name = image.name if self._may_describe(image.name) else None
+            self.answer(name, topic_id, _not_allowed())
         else:
             self.names_by_id[topic_id] = image.name
 
@@ -128,6 +178,8 @@ class _Chosen:
         image = self._metadata.topic(name)
         if count > 1:
             self._refuse(name, ZERO_TOPIC_ID, "Duplicate topic name.")
+        elif not self._may_describe(name) or (image is not None and not self._may_delete(name)):
+            self.answer(name, ZERO_TOPIC_ID, _not_allowed())
         elif image is None:
             reason = "This server does not host this topic-partition."
             error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
@@ -141,3 +193,7 @@ class _Chosen:
 
     def _refuse(self, name: str | None, topic_id: TopicId, reason: str) -> None:
         self.answer(name, topic_id, KafkaError(ErrorCode.INVALID_REQUEST, reason))
+
+
+def _not_allowed() -> KafkaError:
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.handlers import authorized_operations
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.describe_cluster import (
@@ -49,7 +50,7 @@ def handle(
         )
     operations = authorized_operations.NOT_ASKED
     if request.include_cluster_authorized_operations:
-        operations = authorized_operations.CLUSTER
+        operations = authorized_operations.of_cluster(access_of(services, context))
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE.code,
         cluster_id=metadata.cluster_id,

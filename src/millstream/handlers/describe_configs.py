@@ -11,7 +11,8 @@ version  what it brings
 
 Topics, groups, this broker, all brokers (an empty name: what was set for them while they run), and
 the levels of this broker's loggers. Client metrics have no settings here: INVALID_REQUEST.
-Sensitive values are never sent. An unknown resource type refuses the whole request.
+The client needs DESCRIBE_CONFIGS on the topic, the group, or for the others the cluster. Sensitive
+values are never sent. An unknown resource type refuses the whole request.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ from millstream.config.describe import (
     ConfigEntry,
     describe_all_brokers,
     describe_broker,
+    describe_client_metrics,
     describe_group,
     describe_topic,
 )
 from millstream.config.dynamic import ConfigSource
 from millstream.controller.config_changes import ResourceType
-from millstream.handlers.config_resources import parse_broker_id
+from millstream.handlers.access import access_of
+from millstream.handlers.config_resources import parse_broker_id, refusal
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation
+from millstream.model.entities import EntityKind
+from millstream.model.entity_keys import encode_name
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import validate_topic_name
 from millstream.protocol.messages.describe_configs import (
@@ -63,16 +69,26 @@ def handle(
     for resource in request.resources:
         if ResourceType.of(resource.resource_type) is ResourceType.UNKNOWN:
             raise KafkaError(ErrorCode.INVALID_REQUEST, _MALFORMED)
-    results = []
+    access = access_of(services, context)
+    results, not_allowed = [], []
     of_topics: _OfTopics = {}
     for resource in request.resources:
+        refused = refusal(
+            access,
+            AclOperation.DESCRIBE_CONFIGS,
+            resource.resource_type,
+            resource.resource_name,
+        )
+        if refused is not None:
+            not_allowed.append(_failure(resource, refused))
+            continue
         try:
             configs = _configs(services, resource, request, of_topics)
         except KafkaError as error:
             results.append(_failure(resource, error))
         else:
             results.append(_success(resource, configs))
-    return DescribeConfigsResponse(results=results)
+    return DescribeConfigsResponse(results=[*results, *not_allowed])
 
 
 def failed(
@@ -129,6 +145,13 @@ def _settings(services: Services, resource: DescribeConfigsResource) -> Iterable
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             texts = services.metadata.group_configs.get(name, {})
             return describe_group(texts, services.config)
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+                )
+            kept = services.metadata.entities.all(EntityKind.CLIENT_METRICS)
+            return describe_client_metrics(kept.get(encode_name(name), {}))
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{other.name} has no settings here")
 

@@ -11,7 +11,7 @@ version  what it brings
 =======  ====================================================================================
 
 Groups of the classic protocol, and those that merely store offsets; others are not found here.
-Until there is an authorizer everybody may do everything with a group.
+The client needs DESCRIBE on each group: GROUP_AUTHORIZATION_FAILED otherwise.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.handlers import authorized_operations
+from millstream.handlers.access import access_of
+from millstream.handlers.groups import describable_groups
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -36,9 +38,11 @@ async def handle(
     services: Services, context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Describe each group."""
+    access = access_of(services, context)
+    allowed, refused = describable_groups(access, request.groups)
     pending = [
         (group_id, services.groups.describe_group(group_id, context.version))
-        for group_id in request.groups
+        for group_id in allowed
     ]
     groups = [await _finish(group_id, reply) for group_id, reply in pending]
     if (
@@ -47,8 +51,9 @@ async def handle(
     ):
         for group in groups:
             if group.error_code == ErrorCode.NONE.code:
-                group.authorized_operations = authorized_operations.GROUP
-    return DescribeGroupsResponse(groups=groups)
+                group.authorized_operations = authorized_operations.of_group(access, group.group_id)
+    error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return DescribeGroupsResponse(groups=[*(_refused(each, error) for each in refused), *groups])
 
 
 def failed(

@@ -3,12 +3,15 @@
 The producers that each partition remembers: id, epoch, last sequence and timestamp, where an open
 transaction begins (−1: there is none), and the epoch of the coordinator that wrote the last marker
 (−1: there was none). That is what it takes to end a transaction whose coordinator knows nothing of
-it any more, by WriteTxnMarkers. Only the leader answers.
+it any more, by WriteTxnMarkers. Only the leader answers. The client
+needs READ on the topic.
 """
 
 from __future__ import annotations
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import validate_topic_name
 from millstream.protocol.messages.describe_producers import (
@@ -25,10 +28,11 @@ def handle(
     services: Services, context: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """Tell the producers of partitions, each for itself."""
+    access = access_of(services, context)
     topics = []
     for topic in request.topics:
         try:
-            _check_topic(services, topic.name)
+            _check_topic(services, topic.name, access)
         except KafkaError as error:
             answers = [_refused(index, error) for index in topic.partition_indexes]
         else:
@@ -52,8 +56,10 @@ def failed(
     )
 
 
-def _check_topic(services: Services, name: str) -> None:
+def _check_topic(services: Services, name: str, access: Access | None) -> None:
     validate_topic_name(name)
+    if access is not None and not access.allows(AclOperation.READ, AclResource.TOPIC, name):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if services.metadata.topic(name) is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."

@@ -10,7 +10,8 @@ version  what it brings
 Without topics, all share partitions that have state are described. A topic, partition or group that
 is not there has start offset -1: that nothing is known of it is no error. The lag is the records
 from the start offset on that are not finished; -1 where that is unknown. A partition whose leader
-cannot be asked for its end has an error.
+cannot be asked for its end has an error. The client needs DESCRIBE on each group and topic; where
+all are described, topics that it may not DESCRIBE are left out.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.groups import require_share_groups
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -62,10 +65,11 @@ async def handle(
 ) -> DescribeShareGroupOffsetsResponse:
     """Describe each group."""
     require_share_groups(services)
+    access = access_of(services, context)
     groups = []
     for group in request.groups:
         try:
-            groups.append(await _describe(services, group))
+            groups.append(await _describe(services, group, access))
         except KafkaError as error:
             groups.append(_refused(group.group_id, error))
     return DescribeShareGroupOffsetsResponse(groups=groups)
@@ -81,8 +85,12 @@ def failed(
 
 
 async def _describe(
-    services: Services, group: DescribeShareGroupOffsetsRequestGroup
+    services: Services, group: DescribeShareGroupOffsetsRequestGroup, access: Access | None
 ) -> DescribeShareGroupOffsetsResponseGroup:
+    describe = AclOperation.DESCRIBE
+    if access is not None and not access.allows(describe, AclResource.GROUP, group.group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    not_allowed: list[DescribeShareGroupOffsetsResponseTopic] = []
     unknown: list[DescribeShareGroupOffsetsResponseTopic] = []
     wanted: list[tuple[TopicImage, Sequence[int]]] = []
     if group.topics is None:
@@ -91,13 +99,22 @@ async def _describe(
             image = services.metadata.topic_by_id(topic_id)
             if image is not None:
                 wanted.append((image, sorted(partitions)))
+        if access is not None:
+            wanted, _ = access.split(describe, AclResource.TOPIC, wanted, lambda each: each[0].name)
     else:
-        for topic in group.topics:
+        asked = group.topics
+        if access is not None:
+            asked, refused = access.split(
+                describe, AclResource.TOPIC, asked, lambda topic: topic.topic_name
+            )
+            not_allowed = [_refused_topic(each.topic_name, each.partitions) for each in refused]
+        for topic in asked:
             image = services.metadata.topic(topic.topic_name)
             if image is None:
                 unknown.append(_unknown_topic(topic.topic_name, topic.partitions))
             else:
-                wanted.append((image, topic.partitions))
+                # Of a partition that is named twice there is one answer, as in Kafka.
+                wanted.append((image, tuple(dict.fromkeys(topic.partitions))))
     summaries = await _summaries(services, group.group_id, wanted)
     ends = await _ends(services, wanted, summaries)
     topics = [
@@ -112,7 +129,9 @@ async def _describe(
         for image, partitions in wanted
     ]
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=group.group_id, topics=topics + unknown, error_code=ErrorCode.NONE.code
+        group_id=group.group_id,
+        topics=topics + unknown + not_allowed,
+        error_code=ErrorCode.NONE.code,
     )
 
 
@@ -209,6 +228,23 @@ def _partition(
         leader_epoch=summary.leader_epoch,
         lag=lag,
         error_code=ErrorCode.NONE.code,
+    )
+
+
+def _refused_topic(name: str, partitions: Iterable[int]) -> DescribeShareGroupOffsetsResponseTopic:
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=name,
+        topic_id=ZERO_TOPIC_ID,
+        partitions=[
+            DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                start_offset=UNINITIALIZED_START_OFFSET,
+                leader_epoch=0,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED.code,
+                error_message=ErrorCode.TOPIC_AUTHORIZATION_FAILED.name,
+            )
+            for index in partitions
+        ],
     )
 
 

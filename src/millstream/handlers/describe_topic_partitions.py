@@ -2,7 +2,8 @@
 
 Topics in the order of their names, a page of partitions at a time: an answer ends after as many
 partitions as the request and `max.request.partition.size.limit` allow, and its cursor says where
-the next request goes on. Eligible leader replicas are empty: this broker keeps none.
+the next request goes on. The client needs DESCRIBE on each topic: others are left out, or refused
+if they were named. Eligible leader replicas are empty: this broker keeps none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from millstream.handlers import authorized_operations
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
@@ -32,6 +35,10 @@ def handle(
 ) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
     names = _chosen(services.metadata, request)
+    access = access_of(services, context)
+    refused: list[str] = []
+    if access is not None:
+        names, refused = access.split(AclOperation.DESCRIBE, AclResource.TOPIC, names, str)
     limit = min(
         services.config.current.max_request_partition_size_limit, request.response_partition_limit
     )
@@ -50,7 +57,19 @@ def handle(
         if next_partition is not None:
             next_cursor = Cursor(topic_name=name, partition_index=next_partition)
             break
+    for topic in topics:
+        assert topic.name is not None
+        topic.topic_authorized_operations = authorized_operations.of_topic(access, topic.name)
+    if request.topics:
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topics += [_refused(name, error) for name in refused]
     return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
+
+
+def _refused(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error.code, name=name, topic_id=ZERO_TOPIC_ID, partitions=[]
+    )
 
 
 def failed(
@@ -58,15 +77,7 @@ def failed(
 ) -> DescribeTopicPartitionsResponse:
     """Refuse every topic that was named."""
     return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(
-                error_code=error.error.code,
-                name=topic.name,
-                topic_id=ZERO_TOPIC_ID,
-                partitions=[],
-            )
-            for topic in request.topics
-        ]
+        topics=[_refused(topic.name, error.error) for topic in request.topics]
     )
 
 
@@ -142,7 +153,6 @@ def _topic(
         topic_id=image.topic_id,
         is_internal=image.is_internal,
         partitions=partitions,
-        topic_authorized_operations=authorized_operations.TOPIC,
     )
 
 
@@ -158,5 +168,4 @@ def _no_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
         topic_id=ZERO_TOPIC_ID,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[],
-        topic_authorized_operations=authorized_operations.TOPIC,
     )

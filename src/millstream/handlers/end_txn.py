@@ -20,8 +20,10 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
 from millstream.handlers.transaction_errors import fit_fence
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.runtime.services import Services
@@ -34,6 +36,11 @@ async def handle(
     services: Services, context: RequestContext, request: EndTxnRequest
 ) -> EndTxnResponse:
     """Commit or abort a transaction."""
+    access = access_of(services, context)
+    if access is not None and not access.allows(
+        AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     after = await services.transactions.end_transaction(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),

@@ -27,15 +27,15 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from millstream.handlers.access import Access, access_of, topic_name
 from millstream.handlers.current_leader import current_leader, live_nodes
 from millstream.handlers.request import Answer, RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.messages.fetch import (
-    AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -43,11 +43,12 @@ from millstream.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from millstream.runtime.client_usage import ClientUsage
 from millstream.runtime.replicas.delayed_fetch import DelayedFetch, FetchOutcome
 from millstream.runtime.replicas.fetch_reader import (
     FetchAbilities,
-    FetchedPartition,
     FetchParams,
+    not_here,
 )
 from millstream.runtime.replicas.fetch_sessions import FetchContext, PartitionFetch
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
@@ -71,11 +72,14 @@ _ABILITIES: Final = {
 _ISOLATION_LEVELS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
 
 _LEADER_CHANGED: Final = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH}
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER.code, ErrorCode.FENCED_LEADER_EPOCH.code}
 )
 """Who gets UNKNOWN_LEADER_EPOCH knows more than we."""
 
-_Read = tuple[PartitionFetch, FetchedPartition]
+_NONE: Final = ErrorCode.NONE
+_TOPIC: Final = AclResource.TOPIC
+
+_Read = tuple[PartitionFetch, PartitionData]
 
 
 def handle(
@@ -87,17 +91,15 @@ def handle(
         return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
     params = _params(services, context.version, request)
     if params.replica_id >= 0:
-        cluster = services.cluster
-        if cluster is not None and context.connection.listener != cluster.listener_name:
-            error = f"replicas do not fetch on {context.connection.listener}"
-            return failed(
-                context, request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error)
-            )
+        refusal = _follower_refused(services, context, request)
+        if refusal is not None:
+            return refusal
         if services.partitions.replicas is not None:
             services.partitions.replicas.heard_from(params.replica_id)
-    now_ms = services.clock.monotonic_ms()
-    fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
-    if fetch_context.error is not ErrorCode.NONE:
+    fetch_context = services.fetch_sessions.open(
+        request, context.version, services.clock.monotonic_ms()
+    )
+    if fetch_context.error is not _NONE:
         return _session_refused(context, request, fetch_context.error)
     fetch = DelayedFetch(
         fetch_context.partitions,
@@ -107,8 +109,128 @@ def handle(
     )
     outcome = fetch.start(request.max_wait_ms)
     if isinstance(outcome, Deferred):
+        replicas = services.partitions.replicas
+        if params.replica_id >= 0 and replicas is not None:
+            return _later_to_follower(services, context, fetch_context, fetch, outcome, replicas)
         return _later(services, context, fetch_context, fetch, outcome)
     return _answer(services, context, fetch_context, fetch, outcome)
+
+
+def handle_authorized(
+    services: Services, context: RequestContext, request: FetchRequest
+) -> Answer | Coroutine[Deferred[Any], None, Answer]:
+    """Read what the client may read: a consumer READ on each topic, of its session too; a follower
+    needs CLUSTER_ACTION on the cluster. The others are TOPIC_AUTHORIZATION_FAILED.
+
+    A session that was found to hold nothing else is not looked through again while neither its
+    client nor the rules change. Followers are few: `handle` asks about them.
+    """
+    for topic in request.topics:
+        if (topic.topic or topic.topic_id) not in context.connection.readable:
+            return _look_through(services, context, request)
+    if request.session_id and not _was_read_through(services, context, request.session_id):
+        return _look_through(services, context, request)
+    return handle(services, context, request)
+
+
+def _follower_refused(
+    services: Services, context: RequestContext, request: FetchRequest
+) -> FetchResponse | None:
+    """Refuse who says to be a follower and may not be one, or asks on a listener of clients."""
+    access = access_of(services, context)
+    if access is not None and not access.on_cluster(AclOperation.CLUSTER_ACTION):
+        refused = [
+            (PartitionFetch(topic.topic, topic.topic_id, each), _not_authorized(each.partition))
+            for topic in request.topics
+            for each in topic.partitions
+        ]
+        return FetchResponse(responses=_by_topic(refused, context.version))
+    cluster = services.cluster
+    if cluster is not None and context.connection.listener != cluster.listener_name:
+        error = f"replicas do not fetch on {context.connection.listener}"
+        return failed(context, request, KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error))
+    return None
+
+
+def _was_read_through(services: Services, context: RequestContext, session_id: int) -> bool:
+    """Tell whether all that a session holds was found to be readable for this client."""
+    session = services.fetch_sessions.get(session_id)
+    decisions = context.connection.decisions
+    return session is None or (decisions is not None and session.allowed_to is decisions.kept_since)
+
+
+def _look_through(
+    services: Services, context: RequestContext, request: FetchRequest
+) -> Answer | Coroutine[Deferred[Any], None, Answer]:
+    access = access_of(services, context)
+    is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    if access is None or is_follower:
+        return handle(services, context, request)
+    return _handle_allowed(services, context, request, access)
+
+
+def _handle_allowed(
+    services: Services, context: RequestContext, request: FetchRequest, access: Access
+) -> Answer | Coroutine[Deferred[Any], None, Answer]:
+    """Read what may be read, and refuse the rest."""
+    session = services.fetch_sessions.get(request.session_id) if request.session_id else None
+    named = [(topic.topic, topic.topic_id) for topic in request.topics]
+    if session is not None:
+        named += [(each.topic, each.topic_id) for each in session.partitions.values()]
+    names = {each: topic_name(services, *each) for each in dict.fromkeys(named)}
+    allowed = access.allowed_names(AclOperation.READ, _TOPIC, filter(None, names.values()))
+    refused = {each for each, name in names.items() if name and name not in allowed}
+    if session is not None:
+        # The request may add a topic that is refused, or one that is not known here yet.
+        session.allowed_to = None
+    if not refused:
+        access.keep_readable(
+            name or topic_id for (name, topic_id) in names if names[name, topic_id]
+        )
+        if session is not None and all(names.values()):
+            session.allowed_to = access.kept_since
+        return handle(services, context, request)
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        return handle(services, context, request)
+    now_ms = services.clock.monotonic_ms()
+    fetch_context = services.fetch_sessions.open(request, context.version, now_ms)
+    if fetch_context.error is not ErrorCode.NONE:
+        return _session_refused(context, request, fetch_context.error)
+    wanted: list[PartitionFetch] = []
+    not_allowed: list[_Read] = []
+    for each in fetch_context.partitions:
+        if (each.topic, each.topic_id) in refused:
+            not_allowed.append((each, _not_authorized(each.partition)))
+        else:
+            wanted.append(each)
+    params = _params(services, context.version, request)
+    fetch = DelayedFetch(wanted, params, services.partitions)
+    if not wanted:
+        outcome = FetchOutcome(0)
+        outcome.unknown = not_allowed
+        return _answer(services, context, fetch_context, fetch, outcome)
+    reading = fetch.start(request.max_wait_ms)
+    return _rest_later(services, context, fetch_context, fetch, reading, not_allowed)
+
+
+async def _rest_later(
+    services: Services,
+    context: RequestContext,
+    fetch_context: FetchContext,
+    fetch: DelayedFetch,
+    reading: FetchOutcome | Deferred[FetchOutcome],
+    refused: list[_Read],
+) -> Answer:
+    if isinstance(reading, Deferred):
+        context.connection.abandon = fetch.cancel
+        reading = await reading
+        context.connection.abandon = None
+    reading.unknown = [*reading.unknown, *refused]
+    return _answer(services, context, fetch_context, fetch, reading)
+
+
+def _not_authorized(partition: int) -> PartitionData:
+    return not_here(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _session_refused(
@@ -127,9 +249,6 @@ async def _later(
     fetch: DelayedFetch,
     reading: Deferred[FetchOutcome],
 ) -> Answer:
-    replicas = services.partitions.replicas
-    if fetch.params.replica_id >= 0 and replicas is not None:
-        return await _later_to_follower(services, context, fetch_context, fetch, reading, replicas)
     context.connection.abandon = fetch.cancel
     outcome = await reading
     context.connection.abandon = None
@@ -165,13 +284,12 @@ async def _later_to_follower(
 def failed(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
     """Refuse the request as a whole; versions without topic ids say so in every partition too."""
     topics = request.topics if context.version < _FIRST_VERSION_WITH_TOPIC_IDS else []
-    refusal = FetchedPartition(error.error, aborted=[])
     return FetchResponse(
         error_code=error.error.code if context.version >= _FIRST_VERSION_WITH_SESSIONS else 0,
         responses=[
             FetchableTopicResponse(
                 topic=topic.topic,
-                partitions=[_partition_data(each.partition, refusal) for each in topic.partitions],
+                partitions=[not_here(each.partition, error.error) for each in topic.partitions],
             )
             for topic in topics
         ],
@@ -204,6 +322,10 @@ def _answer(
     outcome: FetchOutcome,
 ) -> FetchResponse:
     """Choose what the client has to be told, by its session."""
+    if services.quotas is not None and _has_quota(services, fetch.params):
+        refusal = _throttled(services.quotas, context, fetch_context, outcome)
+        if refusal is not None:
+            return refusal
     if outcome.throttled_size:
         fetch.sent(outcome)
     reads = outcome.reads
@@ -222,16 +344,42 @@ def _answer(
     return response
 
 
+def _has_quota(services: Services, params: FetchParams) -> bool:
+    """Tell whether quotas of clients hold: not for a follower, and a broker on its own has none."""
+    return params.replica_id < 0 or services.cluster is None
+
+
+def _throttled(
+    quotas: ClientUsage,
+    context: RequestContext,
+    fetch_context: FetchContext,
+    outcome: FetchOutcome,
+) -> FetchResponse | None:
+    """Return the empty answer for a consumer that is above its quota, None for any other; its
+    session stays as it is.
+    """
+    size = outcome.size
+    user = context.connection.principal.name
+    throttle_ms = quotas.fetched(user, context.client_id, size)
+    if not throttle_ms:
+        return None
+    session = fetch_context.session
+    return FetchResponse(
+        throttle_time_ms=throttle_ms,
+        session_id=0 if session is None else session.session_id,
+        responses=[],
+    )
+
+
 def _name_leaders(
     services: Services, listener: str, response: FetchResponse, reads: list[_Read]
 ) -> None:
     """Say who leads what is refused for another leadership (KIP-951)."""
     leaders = []
-    answers = (data for topic in response.responses for data in topic.partitions)
-    for (fetch, found), data in zip(reads, answers, strict=True):
-        if found.error in _LEADER_CHANGED:
+    for fetch, found in reads:
+        if found.error_code in _LEADER_CHANGED:
             leader, epoch = current_leader(services, fetch.topic, fetch.partition)
-            data.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            found.current_leader = LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
             leaders.append(leader)
     for node in live_nodes(services, leaders, listener):
         at = node.endpoint(listener)
@@ -255,40 +403,15 @@ def _open_session(services: Services, version: int, fetch: DelayedFetch, reads: 
 
 def _by_topic(reads: list[_Read], version: int) -> list[FetchableTopicResponse]:
     """Put neighbours of one topic together; the order of partitions stays."""
-    by_topic_id = _ABILITIES[version].by_topic_id
+    by_topic_id = version >= _FIRST_VERSION_WITH_TOPIC_IDS
     responses: list[FetchableTopicResponse] = []
     last: PartitionFetch | None = None
     for fetch, found in reads:
-        data = _partition_data(fetch.partition, found)
-        if last is None or last.topic != fetch.topic or last.topic_id != fetch.topic_id:
-            last = fetch
-            topic_id = fetch.topic_id if by_topic_id else ZERO_TOPIC_ID
-            responses.append(
-                FetchableTopicResponse(topic=fetch.topic, topic_id=topic_id, partitions=[data])
-            )
-        else:
-            responses[-1].partitions.append(data)
+        topic = fetch.topic
+        if last is not None and last.topic == topic and last.topic_id == fetch.topic_id:
+            responses[-1].partitions.append(found)
+            continue
+        last = fetch
+        topic_id = fetch.topic_id if by_topic_id else ZERO_TOPIC_ID
+        responses.append(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=[found]))
     return responses
-
-
-def _partition_data(index: int, found: FetchedPartition) -> PartitionData:
-    aborted = found.aborted
-    data = PartitionData(
-        partition_index=index,
-        error_code=found.error.code,
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset,
-        preferred_read_replica=found.preferred_read_replica,
-        aborted_transactions=None
-        if aborted is None
-        else [
-            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-            for one in aborted
-        ],
-        records=b"" if found.records is None else found.records,
-    )
-    if found.diverging is not None:
-        epoch, end_offset = found.diverging
-        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return data

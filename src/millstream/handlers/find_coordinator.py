@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.broker import Endpoint
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.find_coordinator import (
@@ -30,10 +32,21 @@ from millstream.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from millstream.runtime.coordinators.coordinator_registry import CoordinatorType
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_KEYS: Final = 4
+_FIRST_VERSION_WITH_SHARES: Final = 6
+_NEEDED: Final = {
+    int(CoordinatorType.GROUP): (AclResource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    int(CoordinatorType.TRANSACTION): (
+        AclResource.TRANSACTIONAL_ID,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+}
+"""What the client needs DESCRIBE on to ask for a coordinator, and how it is refused."""
+
 _NO_NODE: Final = -1
 _NO_PORT: Final = -1
 
@@ -42,13 +55,21 @@ async def handle(
     services: Services, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """Name the broker that leads each key's partition."""
+    access = access_of(services, context)
+    not_allowed = {} if access is None else _not_allowed(access, context, request)
+    keys = _keys(context, request)
+    if not_allowed and all(key in not_allowed for key in keys):
+        return _fit_version(context, [_unknown(key, not_allowed[key]) for key in keys])
     entry = services.coordinators.find(request.key_type)
     image = services.metadata.topic(entry.topic)
     if image is None:
         image = await _create(services, entry.topic)
     found = []
     nodes = services.metadata.seen_from(context.connection.listener)
-    for key in _keys(context, request):
+    for key in keys:
+        if key in not_allowed:
+            found.append(_unknown(key, not_allowed[key]))
+            continue
         try:
             index = entry.partition_of(key, len(image.partitions))
         except KafkaError as error:
@@ -63,6 +84,27 @@ async def handle(
         else:
             found.append(_known(key, leader, node.endpoint(context.connection.listener)))
     return _fit_version(context, found)
+
+
+def _not_allowed(
+    access: Access, context: RequestContext, request: FindCoordinatorRequest
+) -> dict[str, KafkaError]:
+    """Return why which keys are refused: the client needs DESCRIBE on the group or transactional
+    id, and CLUSTER_ACTION to find the coordinator of share partitions at all.
+    """
+    if request.key_type == CoordinatorType.SHARE:
+        if context.version >= _FIRST_VERSION_WITH_SHARES:
+            access.require_on_cluster(AclOperation.CLUSTER_ACTION)
+        return {}
+    needed = _NEEDED.get(request.key_type)
+    if needed is None:
+        return {}
+    resource, error = needed
+    return {
+        key: KafkaError(error)
+        for key in _keys(context, request)
+        if not access.allows(AclOperation.DESCRIBE, resource, key)
+    }
 
 
 async def _create(services: Services, topic: str) -> TopicImage:

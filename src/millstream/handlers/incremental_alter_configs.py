@@ -9,6 +9,7 @@ version  what it brings
 
 Settings that are not named stay as they are. A broker is named by its id; no name means all
 brokers. Levels of loggers (resource type 8) hold until the broker stops.
+The client needs ALTER_CONFIGS on the topic, the group, or for the others the cluster.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from millstream.controller.config_changes import (
     ResourceType,
     apply_operations,
 )
+from millstream.handlers.access import access_of
 from millstream.handlers.config_resources import (
     ResourceChange,
     alter,
     alter_through_controller,
     outcome_of,
     parse_broker_id,
+    refusals,
 )
 from millstream.handlers.inter_broker import forward, is_elsewhere
 from millstream.handlers.request import RequestContext
@@ -49,15 +52,27 @@ async def handle(
     services: Services, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Change settings of resources, each for itself."""
-    settings = [each for each in request.resources if not _is_logger(each)]
+    not_allowed = refusals(
+        access_of(services, context),
+        [(each.resource_type, each.resource_name) for each in request.resources],
+    )
+    settings = [
+        each
+        for index, each in enumerate(request.resources)
+        if not _is_logger(each) and index not in not_allowed
+    ]
     outcomes = iter(await _alter_settings(services, context, settings, request.validate_only))
     return IncrementalAlterConfigsResponse(
         responses=[
             _result(
                 each,
-                _alter_levels(services, each, request) if _is_logger(each) else next(outcomes),
+                not_allowed[index]
+                if index in not_allowed
+                else _alter_levels(services, each, request)
+                if _is_logger(each)
+                else next(outcomes),
             )
-            for each in request.resources
+            for index, each in enumerate(request.resources)
         ]
     )
 
@@ -139,6 +154,8 @@ def _alter_levels(
         return error
     if not request.validate_only:
         logger_levels.apply_operations(operations)
+        if services.authorizer is not None:
+            services.authorizer.forget_decisions()  # those that are kept are not logged
     return None
 
 

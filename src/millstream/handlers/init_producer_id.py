@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
 from millstream.handlers.transaction_errors import fit_fence
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millstream.protocol.messages.init_producer_id import (
@@ -36,6 +38,9 @@ async def handle(
     services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Hand out a producer id, and to a transactional producer its epoch."""
+    access = access_of(services, context)
+    if access is not None:
+        _check_allowed(access, request)
     has_id = request.producer_id != NO_PRODUCER_ID
     if request.transactional_id == "" or has_id != (request.producer_epoch != NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -48,6 +53,21 @@ async def handle(
         request.transactional_id, request.transaction_timeout_ms, named
     )
     return _given(given.producer_id, given.epoch)
+
+
+def _check_allowed(access: Access, request: InitProducerIdRequest) -> None:
+    """Raise the KafkaError that refuses a client: with a transactional id it needs WRITE on it,
+    without one WRITE on any topic, or what stood for that before: IDEMPOTENT_WRITE.
+    """
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        resource = AclResource.TRANSACTIONAL_ID
+        if not access.allows(AclOperation.WRITE, resource, transactional_id):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif not access.on_cluster(
+        AclOperation.IDEMPOTENT_WRITE, tell_denied=False
+    ) and not access.allows_any(AclOperation.WRITE, AclResource.TOPIC):
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def failed(

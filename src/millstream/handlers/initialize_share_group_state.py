@@ -4,7 +4,7 @@ The group coordinator begins the state of share partitions (KIP-932). A state ep
 one is FENCED_STATE_EPOCH, a topic that is not there UNKNOWN_TOPIC_OR_PARTITION.
 
 It is served to brokers, on every listener, as Apache Kafka serves it; a client has no use for it.
-A request without a group, or with a topic without partitions, has an empty answer.
+A request without a group has an empty answer; a topic without partitions is left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def handle(
     services: Services, context: RequestContext, request: InitializeShareGroupStateRequest
 ) -> InitializeShareGroupStateResponse:
     """Begin the state of each share partition."""
-    if not request.group_id or not all(topic.partitions for topic in request.topics):
+    if not request.group_id:
         return InitializeShareGroupStateResponse(results=[])
     coordinator = services.share_coordinator
     begun = []

@@ -3,12 +3,12 @@
 =======  ====================================================================================
 version  what it brings
 =======  ====================================================================================
-0        the resources of client metrics: there are none here
+0        the subscriptions to metrics of clients
 1        topics 2, brokers 4, broker loggers 8, client metrics 16, groups 32; no type means all
 =======  ====================================================================================
 
 An unknown type refuses the whole request with UNSUPPORTED_VERSION. Groups are those that
-have settings of their own; client metrics have none here.
+have settings of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Final
 
 from millstream.controller.config_changes import ResourceType
 from millstream.handlers.request import RequestContext
+from millstream.model.entities import EntityKind
+from millstream.model.entity_keys import decode_name
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -62,4 +64,7 @@ def _names(services: Services, kind: ResourceType) -> list[str]:
         return [str(broker_id) for broker_id in services.metadata.brokers]
     if kind is ResourceType.GROUP:
         return sorted(services.metadata.group_configs)
+    if kind is ResourceType.CLIENT_METRICS:
+        kept = services.metadata.entities.all(EntityKind.CLIENT_METRICS)
+        return sorted(decode_name(key) or "" for key in kept)
     return []

@@ -22,16 +22,20 @@ LEADER_NOT_AVAILABLE.
 A look-up by time (a timestamp, or −3) reads indexes and batches off the loop where they are not in
 memory; the partitions of one request are looked up side by side.
 
+The client needs DESCRIBE on each topic: TOPIC_AUTHORIZATION_FAILED otherwise.
+
 There is no tiered storage: −4 is the log start, and −5 and −6 have no offset to tell.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
@@ -40,6 +44,7 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
@@ -73,6 +78,13 @@ def handle(
     if request.isolation_level not in _ISOLATION_LEVELS:
         error = f"there is no isolation level {request.isolation_level}"
         return failed(context, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error))
+    access = access_of(services, context)
+    refused: list[ListOffsetsTopic] = []
+    if access is not None:
+        request.topics, refused = access.split(
+            AclOperation.DESCRIBE, AclResource.TOPIC, request.topics, lambda topic: topic.name
+        )
+    not_allowed = _of_topics(refused, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     lookups = [
         _Lookup(services, context.version, request.isolation_level, name, wanted, times)
         for name, asked in _by_topic(request).items()
@@ -81,25 +93,29 @@ def handle(
     for lookup in lookups:
         lookup.begin()
     if all(lookup.found.done for lookup in lookups):
-        return _response(lookups)
-    return _wait(lookups)
+        return _response(lookups, not_allowed)
+    return _wait(lookups, not_allowed)
 
 
-async def _wait(lookups: list[_Lookup]) -> ListOffsetsResponse:
+async def _wait(
+    lookups: list[_Lookup], not_allowed: list[ListOffsetsTopicResponse]
+) -> ListOffsetsResponse:
     for lookup in lookups:
         with contextlib.suppress(KafkaError):
             await lookup.found
-    return _response(lookups)
+    return _response(lookups, not_allowed)
 
 
-def _response(lookups: list[_Lookup]) -> ListOffsetsResponse:
+def _response(
+    lookups: list[_Lookup], not_allowed: list[ListOffsetsTopicResponse]
+) -> ListOffsetsResponse:
     topics: dict[str, ListOffsetsTopicResponse] = {}
     for lookup in lookups:
         topic = topics.setdefault(
             lookup.topic, ListOffsetsTopicResponse(name=lookup.topic, partitions=[])
         )
         topic.partitions.append(lookup.answer())
-    return ListOffsetsResponse(topics=list(topics.values()))
+    return ListOffsetsResponse(topics=[*topics.values(), *not_allowed])
 
 
 def _by_topic(
@@ -119,14 +135,18 @@ def failed(
     context: RequestContext, request: ListOffsetsRequest, error: KafkaError
 ) -> ListOffsetsResponse:
     """Refuse every partition."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name, partitions=[_refused(wanted, error) for wanted in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    return ListOffsetsResponse(topics=_of_topics(request.topics, error))
+
+
+def _of_topics(
+    topics: Iterable[ListOffsetsTopic], error: KafkaError
+) -> list[ListOffsetsTopicResponse]:
+    return [
+        ListOffsetsTopicResponse(
+            name=topic.name, partitions=[_refused(wanted, error) for wanted in topic.partitions]
+        )
+        for topic in topics
+    ]
 
 
 class _Lookup:

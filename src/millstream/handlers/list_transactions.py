@@ -21,7 +21,9 @@ from typing import Final
 
 from millstream.coordinator.group.consumer.regular_expressions import check, resolve
 from millstream.coordinator.transaction.listing import TransactionFilter, unknown_states
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -56,6 +58,14 @@ async def handle(
         ids = [each.transactional_id for each in listed]
         matched = await services.offload.run(_LANE, partial(resolve, [pattern], ids))
         listed = [each for each in listed if each.transactional_id in matched[pattern]]
+    access = access_of(services, context)
+    if access is not None:
+        listed, _ = access.split(
+            AclOperation.DESCRIBE,
+            AclResource.TRANSACTIONAL_ID,
+            listed,
+            lambda state: state.transactional_id,
+        )
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE.code,
         unknown_state_filters=unknown_states(request.state_filters),

@@ -17,6 +17,10 @@ version  what it brings
 13       an error for the answer as a whole
 =======  ====================================================================================
 
+The client needs DESCRIBE on a topic. Where it asks for all topics, those that it may not describe
+are left out; one that it names is TOPIC_AUTHORIZATION_FAILED, whether or not it exists. To create a
+topic it needs CREATE on the cluster or on the topic.
+
 A topic that is created on the way is there, with its leaders, when the answer leaves, and an error
 of the creation is in the answer; Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION at once and lets
 the client ask again. Topics of one request are created in parallel to nothing: one by one. What is
@@ -26,10 +30,12 @@ not there after some seconds, as while nobody is the controller, is answered as 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.handlers import authorized_operations
+from millstream.handlers.access import Access, access_of, with_added
 from millstream.handlers.request import Reply, RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.topic import (
@@ -49,6 +55,9 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.pauses import at_most
 from millstream.runtime.services import Services
 
+if TYPE_CHECKING:
+    from millstream.runtime.client_usage import Mutations
+
 _FIRST_VERSION_WITH_MISSING_LISTENERS: Final = 6
 _FIRST_VERSION_WITH_IDS: Final = 12
 _CREATION_LIMIT_MS: Final = 5_000
@@ -59,20 +68,91 @@ def handle(services: Services, context: RequestContext, request: MetadataRequest
     """Tell about topics, brokers and the controller; create topics where that is asked for."""
     _check_ids(context, request)
     metadata = services.metadata
+    access = access_of(services, context)
     view = _View(metadata, context)
     if request.topics is None or (context.version == 0 and not request.topics):
-        topics = [view.topic(image) for image in metadata.topics()]
-        return _response(services, context, request, topics)
+        images: Iterable[TopicImage] = metadata.topics()
+        if access is not None:
+            images, _ = access.split(
+                AclOperation.DESCRIBE,
+                AclResource.TOPIC,
+                list(images),
+                lambda image: image.name,
+                tell_denied=False,
+            )
+        return _response(services, context, request, [view.topic(image) for image in images])
     ids = {topic.topic_id for topic in request.topics if topic.topic_id != ZERO_TOPIC_ID}
     if ids:
-        return _response(services, context, request, [view.topic_by_id(each) for each in ids])
+        topics = [view.topic_by_id(each) for each in ids]
+        if access is not None:
+            topics = _hide_by_id(access, topics)
+        return _response(services, context, request, topics)
     # A name that is asked for twice is answered once.
     names = list(dict.fromkeys(_name(topic.name) for topic in request.topics))
+    if access is not None:
+        return _answer_allowed(services, context, request, names, access)
     if request.allow_auto_topic_creation and services.config.current.auto_create_topics_enable:
         missing = [name for name in names if metadata.topic(name) is None]
         if missing:
             return _create_and_answer(services, context, request, names)
     return _response(services, context, request, [view.topic_by_name(name) for name in names])
+
+
+def _hide_by_id(access: Access, topics: list[MetadataResponseTopic]) -> list[MetadataResponseTopic]:
+    """Put a refusal in place of the topics that the client may not describe: it knows their ids,
+    and is not told their names.
+    """
+    names = [topic.name for topic in topics if topic.name is not None]
+    allowed = access.allowed_names(AclOperation.DESCRIBE, AclResource.TOPIC, names)
+    return [
+        topic
+        if topic.name is None or topic.name in allowed
+        else MetadataResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED.code,
+            name=None,
+            topic_id=topic.topic_id,
+            partitions=[],
+        )
+        for topic in topics
+    ]
+
+
+def _answer_allowed(
+    services: Services,
+    context: RequestContext,
+    request: MetadataRequest,
+    names: list[str],
+    access: Access,
+) -> Reply:
+    """Tell about topics by name, as far as the client may DESCRIBE them. What is missing is created
+    if it may CREATE topics, or that topic. A refusal does not tell whether the topic is there.
+    """
+    metadata = services.metadata
+    allowed = access.allowed_names(AclOperation.DESCRIBE, AclResource.TOPIC, names)
+    missing = [name for name in names if name in allowed and metadata.topic(name) is None]
+    creates = (
+        request.allow_auto_topic_creation and services.config.current.auto_create_topics_enable
+    )
+    not_creatable = frozenset[str]()
+    if creates and missing and not access.on_cluster(AclOperation.CREATE, tell_denied=False):
+        not_creatable = frozenset(missing) - access.allowed_names(
+            AclOperation.CREATE, AclResource.TOPIC, missing
+        )
+    shown = [name for name in names if name in allowed and name not in not_creatable]
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    refused = [
+        MetadataResponseTopic(error_code=error.code, name=name, partitions=[])
+        for name in names
+        if name not in allowed
+    ]
+    refused += [_no_topic(name, error) for name in not_creatable]
+    reply: Reply
+    if creates and not not_creatable.issuperset(missing):
+        reply = _create_and_answer(services, context, request, shown)
+    else:
+        view = _View(metadata, context)
+        reply = _response(services, context, request, [view.topic_by_name(each) for each in shown])
+    return with_added(reply, lambda response: response.topics.extend(refused))
 
 
 def failed(
@@ -118,9 +198,15 @@ async def _create_and_answer(
 ) -> MetadataResponse:
     topics = []
     deadline_ms = services.clock.monotonic_ms() + _CREATION_LIMIT_MS
+    mutations = None
+    if services.quotas is not None:
+        user = context.connection.principal.name
+        mutations = services.quotas.mutations(user, context.client_id, is_strict=True)
     for name in names:
         try:
-            image = services.metadata.topic(name) or await _create(services, name, deadline_ms)
+            image = services.metadata.topic(name) or await _create(
+                services, name, deadline_ms, mutations
+            )
         except KafkaError as error:
             topics.append(_no_topic(name, error.error))
         else:
@@ -128,8 +214,18 @@ async def _create_and_answer(
     return _response(services, context, request, topics)
 
 
-async def _create(services: Services, name: str, deadline_ms: float) -> TopicImage:
+async def _create(
+    services: Services, name: str, deadline_ms: float, mutations: Mutations | None
+) -> TopicImage:
+    """Have a topic created. One above the client's quota of changes is unknown for now: the client
+    asks again.
+    """
     validate_topic_name(name)
+    if mutations is not None:
+        try:
+            mutations.charge(services.config.current.num_partitions)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error.message) from error
     left_ms = deadline_ms - services.clock.monotonic_ms()
     image = None
     if left_ms > 0:
@@ -146,12 +242,16 @@ def _response(
     topics: list[MetadataResponseTopic],
 ) -> MetadataResponse:
     if request.include_topic_authorized_operations:
+        access = access_of(services, context)
         for topic in topics:
             if topic.name is not None:
-                topic.topic_authorized_operations = authorized_operations.TOPIC
+                topic.topic_authorized_operations = authorized_operations.of_topic(
+                    access, topic.name
+                )
     cluster_operations = authorized_operations.NOT_ASKED
     if request.include_cluster_authorized_operations:
-        cluster_operations = authorized_operations.CLUSTER
+        access = access_of(services, context)
+        cluster_operations = authorized_operations.of_cluster(access)
     metadata = services.metadata
     brokers = []
     for broker in metadata.seen_from(context.connection.listener).values():

@@ -13,6 +13,8 @@ version  what it brings
 10       topic ids in place of names (KIP-848)
 =======  ====================================================================================
 
+The client needs READ on the group, for which the request is refused as a whole, and on each topic.
+
 An offset is only kept for a partition that exists. Topics that do not are named first in the
 answer, as in Kafka.
 """
@@ -21,7 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millstream.handlers.access import Access, access_of, topic_name
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.offset_commit import (
@@ -42,7 +46,16 @@ async def handle(
     services: Services, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
     """Commit what can be committed, and say why the rest cannot."""
+    access = access_of(services, context)
+    if access is not None and not access.allows(
+        AclOperation.READ, AclResource.GROUP, request.group_id
+    ):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     answers = _Answers()
+    if access is not None:
+        request.topics, refused = _split(services, access, request.topics)
+        for topic in refused:
+            answers.add(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     known = []
     for topic in request.topics:
         image = _find(services.metadata, topic, context.version)
@@ -112,6 +125,19 @@ class _Answers:
             self._by_topic[name, topic_id] = answer
             self.topics.append(answer)
         return answer
+
+
+def _split(
+    services: Services, access: Access, topics: list[OffsetCommitRequestTopic]
+) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitRequestTopic]]:
+    """Return the topics that the client may read, with those that are unknown, and the others."""
+    names = [topic_name(services, topic.name, topic.topic_id) for topic in topics]
+    allowed = access.allowed_names(AclOperation.READ, AclResource.TOPIC, filter(None, names))
+    may_read = [not name or name in allowed for name in names]
+    return (
+        [topic for topic, may in zip(topics, may_read, strict=True) if may],
+        [topic for topic, may in zip(topics, may_read, strict=True) if not may],
+    )
 
 
 def _find(

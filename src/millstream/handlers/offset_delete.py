@@ -6,7 +6,9 @@ the group is empty, and of topics that nobody subscribes to while it is a group 
 
 from __future__ import annotations
 
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -22,9 +24,26 @@ async def handle(
     services: Services, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """Forget what may be forgotten; partitions that do not exist are answered first."""
+    access = access_of(services, context)
+    if access is not None and not access.allows(
+        AclOperation.DELETE, AclResource.GROUP, request.group_id
+    ):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
+    if access is not None:
+        request.topics, refused = access.split(
+            AclOperation.READ, AclResource.TOPIC, request.topics, lambda topic: topic.name
+        )
+        for topic in refused:
+            answers[topic.name] = [
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED.code,
+                )
+                for partition in topic.partitions
+            ]
     known = []
     for topic in request.topics:
         image = services.metadata.topic(topic.name)

@@ -13,6 +13,9 @@ version  what it brings
 10       topic ids in place of names (KIP-848)
 =======  ====================================================================================
 
+The client needs DESCRIBE on each group and each topic. Where all topics are wanted, those that it
+may not describe are left out.
+
 An offset committed to a topic that was deleted since, and made anew under the same name, is not
 returned.
 """
@@ -21,7 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.messages.offset_fetch import (
@@ -48,8 +54,9 @@ async def handle(
     services: Services, context: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     """Return the offsets of every group asked for."""
+    access = access_of(services, context)
     pending = [
-        _Fetching(services, context.version, group, require_stable=request.require_stable)
+        _Fetching(services, context.version, group, access, require_stable=request.require_stable)
         for group in _groups(context, request)
     ]
     return _fit_version(context, [await fetching.finish() for fetching in pending])
@@ -73,14 +80,32 @@ class _Fetching:
         services: Services,
         version: int,
         group: OffsetFetchRequestGroup,
+        access: Access | None,
         *,
         require_stable: bool,
     ) -> None:
         self._metadata = services.metadata
         self._version = version
         self._group = group
+        self._access = access
         self._wants_all = group.topics is None
-        self._unknown = [] if group.topics is None else self._resolve(group.topics)
+        self._refused: list[OffsetFetchResponseTopics] = []
+        """Topics that are unknown, or that the client may not describe."""
+        self._reply: Deferred[OffsetFetchResponseGroup]
+        if access is not None and not access.allows(
+            AclOperation.DESCRIBE, AclResource.GROUP, group.group_id
+        ):
+            self._reply = Deferred()
+            self._reply.fail(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            return
+        if group.topics is not None:
+            # Those that go to the coordinator; a refusal of the group names all topics.
+            group = OffsetFetchRequestGroup(
+                group_id=group.group_id,
+                member_id=group.member_id,
+                member_epoch=group.member_epoch,
+                topics=self._resolve(group.topics),
+            )
         self._reply = services.groups.fetch_offsets(group, require_stable=require_stable)
 
     async def finish(self) -> OffsetFetchResponseGroup:
@@ -93,14 +118,20 @@ class _Fetching:
                 # Consumers before 3.9 give up at this one, and look again at the other.
                 error = ErrorCode.NOT_COORDINATOR
             return _refused_group(self._version, self._group, error)
+        if response.error_code:
+            return response
+        if self._wants_all and self._access is not None:
+            response.topics, _ = self._access.split(
+                AclOperation.DESCRIBE, AclResource.TOPIC, response.topics, lambda topic: topic.name
+            )
         if self._wants_all and self._version >= _FIRST_VERSION_WITH_TOPIC_IDS:
             response.topics = list(_with_ids(self._metadata, response.topics))
-        response.topics += [_refused_topic(t, ErrorCode.UNKNOWN_TOPIC_ID) for t in self._unknown]
+        response.topics += self._refused
         return response
 
     def _resolve(self, topics: list[OffsetFetchRequestTopics]) -> list[OffsetFetchRequestTopics]:
-        """Give each topic its name and id; take out and return those with an unknown id."""
-        known, unknown = [], []
+        """Give each topic its name and id, and return those that may be asked for."""
+        known = []
         for topic in topics:
             if self._version < _FIRST_VERSION_WITH_TOPIC_IDS:
                 image = self._metadata.topic(topic.name)
@@ -109,12 +140,18 @@ class _Fetching:
                 continue
             image = self._metadata.topic_by_id(topic.topic_id)
             if image is None:
-                unknown.append(topic)
+                self._refused.append(_refused_topic(topic, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 topic.name = image.name
                 known.append(topic)
-        self._group.topics = known
-        return unknown
+        if self._access is None:
+            return known
+        allowed, refused = self._access.split(
+            AclOperation.DESCRIBE, AclResource.TOPIC, known, lambda topic: topic.name
+        )
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        self._refused += [_refused_topic(topic, error) for topic in refused]
+        return allowed
 
 
 def _with_ids(

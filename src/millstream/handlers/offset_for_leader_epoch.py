@@ -11,12 +11,16 @@ version  what it brings
 Answers where the largest epoch at or below the one asked for ends (KIP-101, KIP-279, KIP-320), or
 NOT_LEADER_OR_FOLLOWER while another broker may lead: a consumer that believes an old end would take
 records for lost.
+
+The client needs CLUSTER_ACTION, as a broker has it, or DESCRIBE on each topic.
 """
 
 from __future__ import annotations
 
+from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
-from millstream.model.errors import KafkaError
+from millstream.model.acl import AclOperation, AclResource
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -31,11 +35,21 @@ def handle(
     services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Look up the end of one epoch per partition."""
+    access = access_of(services, context)
+    not_allowed = frozenset[str]()
+    if access is not None and not access.on_cluster(AclOperation.CLUSTER_ACTION, tell_denied=False):
+        names = [topic.topic for topic in request.topics]
+        not_allowed = frozenset(names) - access.allowed_names(
+            AclOperation.DESCRIBE, AclResource.TOPIC, names
+        )
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=[_look_up(services, topic.topic, wanted) for wanted in topic.partitions],
+                partitions=[_refused(wanted, error) for wanted in topic.partitions]
+                if topic.topic in not_allowed
+                else [_look_up(services, topic.topic, wanted) for wanted in topic.partitions],
             )
             for topic in request.topics
         ]

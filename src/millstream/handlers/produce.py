@@ -29,9 +29,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
+from millstream.handlers.access import access_of, topic_name, with_added
 from millstream.handlers.current_leader import current_leader, live_nodes
-from millstream.handlers.request import Answer, RequestContext
+from millstream.handlers.request import Answer, Reply, RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.clock import TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
@@ -47,7 +50,12 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from millstream.records.batch import Batch
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    HEADER_SIZE,
+    TRANSACTIONAL_BIT,
+    Batch,
+)
 from millstream.records.limits import NotOneBatchError, RecordsRefusedError
 from millstream.records.validation import claims_transaction
 from millstream.runtime.replicas.admission import NotAdmittedError
@@ -69,6 +77,7 @@ _WITHOUT_LOG_START = frozenset(
 )
 _FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
+_TOPIC: Final = AclResource.TOPIC
 _FAILED_UNANSWERED = "a produce request with acks=0 failed"
 
 
@@ -92,9 +101,12 @@ def handle(
         error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return failed(context, request, error)
     transactional_id, version = request.transactional_id, context.version
-    if transactional_id is not None and len(_transactional_producers(request)) > 1:
-        reason = "Transactional records contained more than one producer ID"
-        return failed(context, request, KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason))
+    if (
+        transactional_id is not None
+        and (refusal := _transaction_refused(services, context, request, transactional_id))
+        is not None
+    ):
+        return failed(context, request, refusal)
     now_ms = services.clock.now_ms()
     unsettled: list[_Unsettled] = []
     responses: list[TopicProduceResponse] = []
@@ -132,6 +144,68 @@ def handle(
     return _Commit(services, context, request, response, unsettled).outcome
 
 
+def handle_authorized(
+    services: Services, context: RequestContext, request: ProduceRequest
+) -> Reply:
+    """Append what the client may write: WRITE on the topic, and on the transactional id where
+    records belong to a transaction. What it may not write is TOPIC_AUTHORIZATION_FAILED, or for the
+    request as a whole TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    """
+    for topic in request.topic_data:
+        if (topic.name or topic.topic_id) not in context.connection.writable:
+            return _handle_allowed(services, context, request)
+    return handle(services, context, request)
+
+
+def _handle_allowed(services: Services, context: RequestContext, request: ProduceRequest) -> Reply:
+    access = access_of(services, context)
+    assert access is not None
+    transactional_id = request.transactional_id
+    if (
+        transactional_id is not None
+        and _claims_transaction(request)
+        and not access.allows(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+    ):
+        error = KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return failed(context, request, error)
+    names = [topic_name(services, topic.name, topic.topic_id) for topic in request.topic_data]
+    allowed = access.allowed_names(AclOperation.WRITE, _TOPIC, filter(None, names))
+    permitted: list[TopicProduceData] = []
+    refused: list[TopicProduceData] = []
+    for topic, name in zip(request.topic_data, names, strict=True):
+        (refused if name and name not in allowed else permitted).append(topic)
+    if not refused:
+        access.keep_writable(
+            topic.name or topic.topic_id
+            for topic, name in zip(request.topic_data, names, strict=True)
+            if name
+        )
+        return handle(services, context, request)
+    request.topic_data = permitted
+    reply = handle(services, context, request)
+    request.topic_data = refused
+    error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    answers = failed(context, request, error)  # with acks=0 it closes the connection
+    return with_added(reply, lambda response: response.responses.extend(answers.responses))
+
+
+def _transaction_refused(
+    services: Services, context: RequestContext, request: ProduceRequest, transactional_id: str
+) -> KafkaError | None:
+    """Return why the records of a transactional client are not appended, None where they are."""
+    access = access_of(services, context)
+    if (
+        access is not None
+        and _claims_transaction(request)
+        and not access.allows(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
+    ):
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if len(_transactional_producers(request)) > 1:
+        reason = "Transactional records contained more than one producer ID"
+        return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
+    return None
+
+
 def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     """Refuse every partition; ConnectionClosedError where no answer is wanted."""
     if request.acks == 0:
@@ -151,7 +225,14 @@ def failed(context: RequestContext, request: ProduceRequest, error: KafkaError) 
 def _claims_transaction(request: ProduceRequest) -> bool:
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if data.records is not None and claims_transaction(data.records):
+            records = data.records
+            # Nearly every batch is known by one bit to belong to no transaction.
+            if (
+                records is not None
+                and len(records) >= HEADER_SIZE
+                and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT
+                and claims_transaction(records)
+            ):
                 return True
     return False
 

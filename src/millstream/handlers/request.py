@@ -21,12 +21,20 @@ Records in a request are views into the connection's buffer: they are valid unti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from millstream.model.deferred import Deferred
+from millstream.model.principal import ANONYMOUS, KafkaPrincipal
+from millstream.model.topic import TopicId
 from millstream.protocol.message import Response
+
+if TYPE_CHECKING:
+    from millstream.handlers.access import Access
+    from millstream.runtime.services import Services
+    from millstream.security.authorizer import ClientDecisions
+    from millstream.security.sasl.connection import ConnectionAuthentication
 
 Answer: TypeAlias = Response | None
 """A response, or None when the request wants none (Produce with acks=0)."""
@@ -44,12 +52,29 @@ class ConnectionInfo:
     peer_port: int
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
-    principal: str = "User:ANONYMOUS"
+    principal: KafkaPrincipal = ANONYMOUS
+    authentication: ConnectionAuthentication | None = None
+    """How far a client has come in saying who it is; None on a listener without SASL."""
+    mute: Callable[[float], None] | None = None
+    """Has nothing more of this client handled for so many milliseconds; None without a network."""
+    decisions: ClientDecisions | None = None
+    """What ``principal`` may do, as far as it was asked; see ``access.decisions_of``."""
+    readable: Collection[str | TopicId] = frozenset()
+    writable: Collection[str | TopicId] = frozenset()
+    """Those of ``decisions``."""
+    is_own: bool = False
+    """True for what this broker asks itself, without a connection: it may do everything."""
     abandon: Callable[[], None] | None = None
     """Set while a request is parked: called when the peer goes, so that nothing waits in vain. One
     is enough, for the requests that park are handled one after the other."""
     on_closed: Callable[[], None] | None = None
     """Set by what outlives a request and ends with the connection: share sessions."""
+
+    def authenticated_as(self, principal: KafkaPrincipal) -> None:
+        """Take over who the client has proved to be; what another one might do is forgotten."""
+        self.principal = principal
+        self.decisions = None
+        self.readable = self.writable = frozenset()
 
 
 @dataclass(slots=True)
@@ -61,3 +86,7 @@ class RequestContext:
     version: int
     correlation_id: int
     client_id: str | None
+
+    def access(self, services: Services) -> Access:
+        """Return what the client may do: for ``access_of`` where a request is audited."""
+        raise NotImplementedError

@@ -13,7 +13,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, cast
 
-from millstream.handlers.request import Answer, Reply, RequestContext
+from millstream.handlers.access_rules import RULES, Handle, Rule, authorized
+from millstream.handlers.request import Answer, RequestContext
 from millstream.model.errors import KafkaError
 from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, ApiKey
 from millstream.runtime.services import Services
@@ -24,11 +25,13 @@ class Route:
     """One API: the module under ``millstream.handlers``, and the versions advertised to clients.
 
     ``advertised_from`` is below the first served version for Produce alone (see its handler). An
-    API with ``is_advertised`` false is answered, and ApiVersions leaves it out.
+    API with ``is_advertised`` false is answered, and ApiVersions leaves it out. ``rule`` tells
+    where it is asked what the client may do.
     """
 
     key: ApiKey
     module_name: str
+    rule: Rule
     advertised_from: int
     first_version: int
     last_version: int
@@ -38,9 +41,17 @@ class Route:
         """Load the handler module."""
         return import_module(f"millstream.handlers.{self.module_name}")
 
-    def handle(self) -> Callable[[Services, RequestContext, Any], Reply]:
-        """Return the handler."""
-        return cast("Callable[[Services, RequestContext, Any], Reply]", self.module().handle)
+    def handle(self) -> Handle:
+        """Return the handler, for a request that needs no authorization as a whole: of this broker
+        itself, or of one without an authorizer.
+        """
+        return cast("Handle", self.module().handle)
+
+    def handle_of(self, services: Services) -> Handle:
+        """Return the handler for what clients and other brokers ask."""
+        if services.authorizer is None:
+            return self.handle()
+        return authorized(self.rule, self.module())
 
     def failed(self) -> Callable[[RequestContext, Any, KafkaError], Answer]:
         """Return what refuses a request as a whole."""
@@ -73,18 +84,29 @@ _SERVED: Final = (
     ApiKey.END_TXN,
     ApiKey.WRITE_TXN_MARKERS,
     ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_ACLS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
     ApiKey.DESCRIBE_CONFIGS,
     ApiKey.ALTER_CONFIGS,
     ApiKey.ALTER_REPLICA_LOG_DIRS,
     ApiKey.DESCRIBE_LOG_DIRS,
     ApiKey.SASL_AUTHENTICATE,
     ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_DELEGATION_TOKEN,
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    ApiKey.EXPIRE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN,
     ApiKey.DELETE_GROUPS,
     ApiKey.ELECT_LEADERS,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.OFFSET_DELETE,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.DESCRIBE_CLUSTER,
     ApiKey.DESCRIBE_PRODUCERS,
@@ -119,8 +141,8 @@ _NOT_ADVERTISED: Final = frozenset(
         ApiKey.PUSH_TELEMETRY,
     }
 )
-"""No metrics of clients are collected, so none are asked for (as Apache Kafka without a receiver of
-telemetry)."""
+"""Advertised by a broker that shows metrics of clients (`metrics.port`), as by Apache Kafka with a
+receiver of telemetry: `api_versions` adds them."""
 
 PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
 """APIs whose requests are handled while earlier ones of them still wait for their commit."""
@@ -128,10 +150,28 @@ PIPELINED: Final = frozenset({int(ApiKey.PRODUCE)})
 QUESTIONS: Final = frozenset({int(ApiKey.FETCH)})
 """APIs that change nothing and may wait long: nothing is done for them once the client has gone."""
 
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+    }
+)
+"""APIs whose requests a broker hands on to the controller (``inter_broker.forward``)."""
+
 ROUTES: Final[dict[int, Route]] = {
     int(key): Route(
         key,
         key.name.lower(),
+        RULES[key],
         _ADVERTISED_FROM.get(key, APIS[key].first_version),
         APIS[key].first_version,
         APIS[key].last_version,
@@ -144,6 +184,7 @@ INTER_BROKER_ROUTES: Final[dict[int, Route]] = {
     int(key): Route(
         key,
         key.name.lower(),
+        RULES[key],
         APIS[key].first_version,
         APIS[key].first_version,
         APIS[key].last_version,

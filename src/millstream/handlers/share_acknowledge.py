@@ -23,6 +23,7 @@ from millstream.handlers.share_requests import (
     endpoints_of,
     identity,
     leader_of,
+    unreadable,
 )
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId
@@ -42,7 +43,7 @@ async def handle(
     services: Services, context: RequestContext, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse:
     """Take the acknowledgements, once the session's epoch is right."""
-    group_id, member_id = identity(services, request.group_id, request.member_id)
+    group_id, member_id = identity(services, context, request.group_id, request.member_id)
     key = SessionKey(group_id, member_id)
     sessions = services.shares.sessions
     epoch = request.share_session_epoch
@@ -58,7 +59,10 @@ async def handle(
         for each in topic.partitions
     }
     may_renew = request.is_renew_ack and context.version >= FIRST_VERSION_WITH_RENEW
-    results = await acknowledge(services, group_id, member_id, batches, may_renew=may_renew)
+    not_allowed = unreadable(services, context, (topic.topic_id for topic in request.topics))
+    results = await acknowledge(
+        services, group_id, member_id, batches, may_renew=may_renew, not_allowed=not_allowed
+    )
     if epoch == FINAL_EPOCH:
         sessions.end(key)
     response = ShareAcknowledgeResponse(

@@ -10,12 +10,13 @@ version  what it brings
 
 Acknowledges what the request brings, and locks records for the member and sends them
 (``runtime.share.share_fetch``). Partitions come in turns: the first of a fetch gets its records
-whatever their size. The answer has no partition of which there is nothing to say; Kafka adds those
-that are new in the session, or refused no more.
+whatever their size. Partitions without records to be had are named in the answer to the first
+request of a session, and where they are new in it or refused no more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from millstream.handlers.request import RequestContext
@@ -28,6 +29,7 @@ from millstream.handlers.share_requests import (
     endpoints_of,
     identity,
     leader_of,
+    unreadable,
 )
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
@@ -67,10 +69,15 @@ async def handle(
     services: Services, context: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse:
     """Acknowledge, fetch, and answer both."""
-    group_id, member_id = identity(services, request.group_id, request.member_id)
+    group_id, member_id = identity(services, context, request.group_id, request.member_id)
     is_renewal = request.is_renew_ack and context.version >= FIRST_VERSION_WITH_RENEW
     if is_renewal:
         _check_fetches_nothing(request)
+    if request.share_acquire_mode not in _MODES:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"there is no share acquire mode {request.share_acquire_mode}",
+        )
     shares = services.shares
     session_key = SessionKey(group_id, member_id)
     batches = {
@@ -86,15 +93,30 @@ async def handle(
             # A client without a session would come back at once.
             await _pause(services, context, request.max_wait_ms)
         raise
+    not_allowed = unreadable(
+        services,
+        context,
+        [*(topic.topic_id for topic in request.topics), *(each.topic_id for each in wanted)],
+    )
     acknowledging: Deferred[_Acknowledgements] = Deferred.of({})
     if has_acknowledgements:
         acknowledging = spawn(
-            acknowledge(services, group_id, member_id, batches, may_renew=is_renewal)
+            acknowledge(
+                services,
+                group_id,
+                member_id,
+                batches,
+                may_renew=is_renewal,
+                not_allowed=not_allowed,
+            )
         )
     fetched, refused = await _fetch(
-        services, context, request, session_key, [] if is_renewal else wanted
+        services, context, request, session_key, [] if is_renewal else wanted, not_allowed
     )
     acknowledged = await acknowledging
+    answered = [*refused, *fetched]
+    if request.share_session_epoch != INITIAL_EPOCH:
+        answered = [each for each in answered if _is_told(services, session_key, each)]
     if request.share_session_epoch == FINAL_EPOCH:
         shares.sessions.end(session_key)
     response = ShareFetchResponse(
@@ -103,7 +125,7 @@ async def handle(
         responses=[],
         node_endpoints=[],
     )
-    _fill(services, context.connection.listener, response, [*refused, *fetched], acknowledged)
+    _fill(services, context.connection.listener, response, answered, acknowledged)
     return response
 
 
@@ -180,8 +202,11 @@ async def _fetch(
     request: ShareFetchRequest,
     session_key: SessionKey,
     wanted: list[SessionPartition],
+    not_allowed: Collection[TopicId],
 ) -> tuple[list[FetchedSharePartition], list[FetchedSharePartition]]:
-    """Return what was fetched, and what names no partition of this cluster."""
+    """Return what was fetched, and what names no partition of this cluster or one that the client
+    may not read.
+    """
     refused: list[FetchedSharePartition] = []
     keys: list[SharePartitionKey] = []
     for topic_id, index in wanted:
@@ -189,6 +214,8 @@ async def _fetch(
         image = services.metadata.topic_by_id(topic_id)
         if image is None:
             refused.append(FetchedSharePartition(key, ErrorCode.UNKNOWN_TOPIC_ID))
+        elif topic_id in not_allowed:
+            refused.append(FetchedSharePartition(key, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         elif not 0 <= index < len(image.partitions):
             refused.append(FetchedSharePartition(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
@@ -202,7 +229,7 @@ async def _fetch(
         max_bytes=max_bytes,
         max_records=request.max_records,
         batch_size=request.batch_size,
-        mode=_MODES.get(request.share_acquire_mode, AcquireMode.BATCH_OPTIMIZED),
+        mode=_MODES[request.share_acquire_mode],
     )
     fetch = ShareFetch(services.shares, params, keys)
     fetching = fetch.start()
@@ -211,6 +238,15 @@ async def _fetch(
     fetched = await fetching
     context.connection.abandon = None
     return fetched, refused
+
+
+def _is_told(services: Services, key: SessionKey, fetched: FetchedSharePartition) -> bool:
+    return services.shares.sessions.told(
+        key,
+        SessionPartition(fetched.key.topic_id, fetched.key.partition),
+        is_refused=fetched.error is not ErrorCode.NONE,
+        has_records=fetched.records is not None,
+    )
 
 
 async def _pause(services: Services, context: RequestContext, wait_ms: int) -> None:

@@ -1,14 +1,15 @@
 """ShareGroupDescribe (key 77), version 1 (KIP-932).
 
 Epochs, members and assignments of share groups. GROUP_ID_NOT_FOUND for a group that is not there or
-is of another kind. UNSUPPORTED_VERSION while the feature `share.version` is below 1. Until there is
-an authorizer everybody may do everything with a group.
+is of another kind. UNSUPPORTED_VERSION while the feature `share.version` is below 1. The client
+needs DESCRIBE on each group, and on each topic that its members have.
 """
 
 from __future__ import annotations
 
 from millstream.handlers import authorized_operations
-from millstream.handlers.groups import require_share_groups
+from millstream.handlers.access import access_of
+from millstream.handlers.groups import describable_groups, hide_groups, require_share_groups
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -25,15 +26,25 @@ async def handle(
 ) -> ShareGroupDescribeResponse:
     """Describe each group."""
     require_share_groups(services)
-    pending = [
-        (group_id, services.share_groups.describe(group_id)) for group_id in request.group_ids
-    ]
+    access = access_of(services, context)
+    allowed, refused = describable_groups(access, request.group_ids)
+    pending = [(group_id, services.share_groups.describe(group_id)) for group_id in allowed]
     groups = [await _finish(group_id, reply) for group_id, reply in pending]
     if request.include_authorized_operations:
         for group in groups:
             if group.error_code == ErrorCode.NONE.code:
-                group.authorized_operations = authorized_operations.GROUP
-    return ShareGroupDescribeResponse(groups=groups)
+                group.authorized_operations = authorized_operations.of_group(access, group.group_id)
+    groups = hide_groups(access, groups, _assigned_topics, _refused)
+    error = KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return ShareGroupDescribeResponse(
+        groups=[*(_refused(each, error) for each in refused), *groups]
+    )
+
+
+def _assigned_topics(group: DescribedGroup) -> set[str]:
+    return {
+        part.topic_name for member in group.members for part in member.assignment.topic_partitions
+    }
 
 
 def failed(

@@ -7,7 +7,7 @@ feature `share.version` is below 1.
 
 from __future__ import annotations
 
-from millstream.handlers.groups import caller, require_share_groups
+from millstream.handlers.groups import caller, check_member_access, require_share_groups
 from millstream.handlers.request import RequestContext
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
@@ -23,6 +23,7 @@ def handle(
 ) -> Deferred[ShareGroupHeartbeatResponse]:
     """Let a member join, follow its assignment, or leave."""
     require_share_groups(services)
+    check_member_access(services, context, request.group_id, request.subscribed_topic_names)
     return services.share_groups.heartbeat(request, caller(context))
 
 

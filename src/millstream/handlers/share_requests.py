@@ -5,11 +5,13 @@ Kafka: ``KafkaApis.handleAcknowledgements``, ``validateAcknowledgementBatches``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from millstream.handlers.access import access_of
 from millstream.handlers.current_leader import current_leader, live_nodes
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import SHARE_VERSION
@@ -20,7 +22,7 @@ from millstream.share.acknowledgements import AcknowledgementBatch, runs_of
 from millstream.share.state import SharePartitionKey
 
 if TYPE_CHECKING:
-    from millstream.handlers.request import ConnectionInfo
+    from millstream.handlers.request import ConnectionInfo, RequestContext
     from millstream.model.deferred import Deferred
     from millstream.model.topic import TopicId
     from millstream.runtime.share.share_partitions import SharePartitions
@@ -41,15 +43,35 @@ class Acknowledged:
     message: str | None = None
 
 
-def identity(services: Services, group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    """Return group and member of a request, or raise the KafkaError that refuses it as a whole."""
+def identity(
+    services: Services, context: RequestContext, group_id: str | None, member_id: str | None
+) -> tuple[str, str]:
+    """Return group and member of a request, or raise the KafkaError that refuses it as a whole: the
+    client needs READ on the group.
+    """
     if services.metadata.features.level(SHARE_VERSION) < 1:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     if group_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid group id in the request.")
+    access = access_of(services, context)
+    if access is not None and not access.allows(AclOperation.READ, AclResource.GROUP, group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not member_id or len(member_id) > _MAX_MEMBER_ID_LENGTH:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid member id in the request.")
     return group_id, member_id
+
+
+def unreadable(
+    services: Services, context: RequestContext, topic_ids: Iterable[TopicId]
+) -> Collection[TopicId]:
+    """Return the topics that the client may not READ; not those that are unknown."""
+    access = access_of(services, context)
+    if access is None:
+        return ()
+    images = [services.metadata.topic_by_id(each) for each in dict.fromkeys(topic_ids)]
+    known = [image for image in images if image is not None]
+    _, refused = access.split(AclOperation.READ, AclResource.TOPIC, known, lambda image: image.name)
+    return {image.topic_id for image in refused}
 
 
 def end_sessions_with(connection: ConnectionInfo, shares: SharePartitions) -> None:
@@ -65,8 +87,11 @@ async def acknowledge(
     batches: Mapping[tuple[TopicId, int], Sequence[AcknowledgementBatch]],
     *,
     may_renew: bool,
+    not_allowed: Collection[TopicId] = (),
 ) -> dict[tuple[TopicId, int], Acknowledged]:
-    """Take the acknowledgements of each partition; return what each came to, once persisted."""
+    """Take the acknowledgements of each partition; return what each came to, once persisted.
+    ``not_allowed`` are topics that the client may not read.
+    """
     results: dict[tuple[TopicId, int], Acknowledged] = {}
     without: list[tuple[TopicId, int]] = []
     pending: list[tuple[tuple[TopicId, int], Deferred[None]]] = []
@@ -74,6 +99,9 @@ async def acknowledge(
     for each, of_partition in batches.items():
         try:
             topic_id, index = each
+            if topic_id in not_allowed:
+                runs_of(of_partition, may_renew=may_renew)  # Kafka looks at the batches first
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # noqa: TRY301
             _check_known(services, topic_id, index, of_partition, may_renew=may_renew)
             if not of_partition:
                 without.append(each)

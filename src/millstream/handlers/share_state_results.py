@@ -18,14 +18,16 @@ Outcome: TypeAlias = tuple[TopicId, int, R | KafkaError]
 
 
 async def settled(begun: Sequence[tuple[TopicId, int, Deferred[R]]]) -> list[Outcome[R]]:
-    """Wait for every share partition, and return what came of each."""
-    outcomes: list[Outcome[R]] = []
+    """Wait for every share partition, and return what came of each; of one that is named twice,
+    what came of the last time.
+    """
+    outcomes: dict[tuple[TopicId, int], R | KafkaError] = {}
     for topic_id, partition, reply in begun:
         try:
-            outcomes.append((topic_id, partition, await reply))
+            outcomes[topic_id, partition] = await reply
         except KafkaError as error:
-            outcomes.append((topic_id, partition, error))
-    return outcomes
+            outcomes[topic_id, partition] = error
+    return [(*place, outcome) for place, outcome in outcomes.items()]
 
 
 def refused(parts: Iterable[tuple[TopicId, Iterable[int]]], error: KafkaError) -> list[Outcome[R]]:

@@ -15,7 +15,9 @@ The leader brings everybody's assignment; the others wait for it.
 from __future__ import annotations
 
 from millstream.coordinator.group.responses import sync_refused
+from millstream.handlers.access import access_of
 from millstream.handlers.request import Answer, RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -32,6 +34,11 @@ def handle(
         request.protocol_type is None or request.protocol_name is None
     ):
         return sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    access = access_of(services, context)
+    if access is not None and not access.allows(
+        AclOperation.READ, AclResource.GROUP, request.group_id
+    ):
+        return sync_refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return sync_refused(ErrorCode.INVALID_GROUP_ID)
     return services.groups.sync_group(request)

@@ -18,7 +18,9 @@ coordinator first; below version 2 they know COORDINATOR_NOT_AVAILABLE alone.
 
 from __future__ import annotations
 
+from millstream.handlers.access import Access, access_of
 from millstream.handlers.request import RequestContext
+from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.messages.txn_offset_commit import (
@@ -36,9 +38,12 @@ async def handle(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Commit what can be committed, and say why the rest cannot."""
+    access = access_of(services, context)
+    _check_allowed(access, request)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     response = failed(context, request, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    _refuse_unreadable(access, request, response)
     topic_ids: dict[str, TopicId] = {}
     known = []
     for topic in request.topics:
@@ -68,6 +73,35 @@ async def handle(
         for each in answer.partitions:
             each.error_code = errors.get((answer.name, each.partition_index), each.error_code)
     return response
+
+
+def _check_allowed(access: Access | None, request: TxnOffsetCommitRequest) -> None:
+    """Raise the KafkaError that refuses a client which may not WRITE to the transactional id, or
+    READ the group.
+    """
+    if access is None:
+        return
+    resource = AclResource.TRANSACTIONAL_ID
+    if not access.allows(AclOperation.WRITE, resource, request.transactional_id):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not access.allows(AclOperation.READ, AclResource.GROUP, request.group_id):
+        raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+def _refuse_unreadable(
+    access: Access | None, request: TxnOffsetCommitRequest, response: TxnOffsetCommitResponse
+) -> None:
+    """Take the topics that the client may not READ out of the request, and refuse them."""
+    if access is None:
+        return
+    request.topics, refused = access.split(
+        AclOperation.READ, AclResource.TOPIC, request.topics, lambda topic: topic.name
+    )
+    names = {topic.name for topic in refused}
+    for answer in response.topics:
+        if answer.name in names:
+            for each in answer.partitions:
+                each.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED.code
 
 
 def failed(

@@ -28,6 +28,9 @@ from millstream.runtime.services import Services
 
 _FIRST_VERSION_WITH_TYPES = 1
 
+_SUCCESS = "NONE"
+"""What Apache Kafka says of a feature that was changed."""
+
 
 async def handle(
     services: Services, context: RequestContext, request: UpdateFeaturesRequest
@@ -46,7 +49,9 @@ async def handle(
         error_code=ErrorCode.NONE.code,
         error_message=None,
         results=[
-            UpdatableFeatureResult(feature=name, error_code=ErrorCode.NONE.code, error_message=None)
+            UpdatableFeatureResult(
+                feature=name, error_code=ErrorCode.NONE.code, error_message=_SUCCESS
+            )
             for name in names
         ],
     )

@@ -18,9 +18,11 @@ _PENDING: Any = object()
 class Deferred(Generic[T]):
     """A cell that is completed once, with a value or with an exception."""
 
-    __slots__ = ("_callbacks", "_exception", "_value")
+    __slots__ = ("_callbacks", "_exception", "_value", "done")
 
     def __init__(self) -> None:
+        self.done = False
+        """True once a value or an exception is there."""
         self._value: T = _PENDING
         self._exception: BaseException | None = None
         self._callbacks: list[Callable[[Deferred[T]], None]] = []
@@ -30,30 +32,33 @@ class Deferred(Generic[T]):
         """Return a cell that is already filled."""
         cell: Deferred[T] = cls()
         cell._value = value
+        cell.done = True
         return cell
-
-    @property
-    def done(self) -> bool:
-        """True once a value or an exception is there."""
-        return self._value is not _PENDING or self._exception is not None
 
     def result(self) -> T:
         """Return the value or raise the exception. The Deferred must not be pending."""
         if self._exception is not None:
             raise self._exception
-        assert self._value is not _PENDING, "asked a pending Deferred for its value"
+        assert self.done, "asked a pending Deferred for its value"
         return self._value
 
     def complete(self, value: T) -> None:
         """Complete the cell and run its callbacks; completing it twice is a programming error."""
         assert not self.done, "a Deferred is filled once"
         self._value = value
-        self._run_callbacks()
+        self.done = True
+        callbacks = self._callbacks
+        if len(callbacks) == 1:
+            self._callbacks = []
+            callbacks[0](self)
+        elif callbacks:
+            self._run_callbacks()
 
     def fail(self, exception: BaseException) -> None:
         """Fill the cell with an exception and run its callbacks."""
         assert not self.done, "a Deferred is filled once"
         self._exception = exception
+        self.done = True
         self._run_callbacks()
 
     def on_done(self, callback: Callable[[Deferred[T]], None]) -> None:

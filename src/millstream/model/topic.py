@@ -17,8 +17,10 @@ MAX_NAME_LENGTH: Final = 249
 GROUP_METADATA_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
+AUDIT_LOG_TOPIC: Final = "__audit_log"
+"""What this broker records of its clients; only Millstream has it."""
 INTERNAL_TOPICS: Final = frozenset(
-    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC, AUDIT_LOG_TOPIC}
 )
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")

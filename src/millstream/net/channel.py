@@ -9,10 +9,14 @@ import errno
 import os
 import socket
 from asyncio import AbstractEventLoop, Task, TimerHandle
+from collections.abc import Callable
+from dataclasses import dataclass
+from ssl import SSLContext
 from typing import Final, Protocol, TypeAlias
 
 from millstream.model.errors import ProtocolError
-from millstream.net.writer import SocketWriter
+from millstream.net.tls_handshake import TlsHandshake
+from millstream.net.transport import PlainTransport, Scratch, TlsTransport, Transport
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing
 
@@ -22,6 +26,8 @@ MAX_FRAME_BYTES: Final = 1 << 30
 ADDRESS_PATIENCE_SECONDS: Final = 0.5
 """How long an address of a host is waited for that has others: one that loses every packet must not
 keep the broker from the next one."""
+
+HANDSHAKE_SECONDS: Final = 10.0
 
 _REFUSED: Final = os.strerror(errno.ECONNREFUSED).lower()
 
@@ -39,6 +45,16 @@ class ChannelOwner(Protocol):
         """The channel is gone, or never came to be."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """How channels of a broker with TLS between brokers encrypt: ``context()`` is the one in force,
+    whose certificates may have been replaced since the last connection.
+    """
+
+    context: Callable[[], SSLContext]
+    scratch: Scratch
+
+
 class Channel:
     """A non-blocking socket on the loop; it connects as soon as it is made, to one address of the
     host after the other. The connection counts as refused only when all of them refuse it: a
@@ -46,7 +62,13 @@ class Channel:
     """
 
     def __init__(
-        self, loop: AbstractEventLoop, *, host: str, port: int, owner: ChannelOwner
+        self,
+        loop: AbstractEventLoop,
+        *,
+        host: str,
+        port: int,
+        owner: ChannelOwner,
+        tls: ClientTls | None = None,
     ) -> None:
         self.received_size = 0
         """How many bytes have arrived, of frames that are not complete too."""
@@ -54,7 +76,10 @@ class Channel:
         self._owner = owner
         self._frames = FrameReader(MAX_FRAME_BYTES)
         self._socket: socket.socket | None = None
-        self._writer: SocketWriter | None = None
+        self._transport: Transport | None = None
+        self._handshake: TlsHandshake | None = None
+        self._tls = tls
+        self._host = host
         self._writing = False
         self._closed = False
         self._addresses: list[tuple[int, _Address]] = []
@@ -73,16 +98,16 @@ class Channel:
         """Send one frame, once connected; what the socket does not take now follows."""
         if self._closed:
             return
-        assert self._writer is not None, "a frame was sent before the channel was connected"
+        assert self._transport is not None, "a frame was sent before the channel was connected"
         try:
-            done = self._writer.send(outgoing.pieces)
+            done = self._transport.send(outgoing.pieces)
         except OSError as error:
             # Later: the sender must not be called back inside its own call.
             self._loop.call_soon(self._fail, _reason(error))
             return
         if not done and not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fileno, self._on_writable)
+            self._transport.watch_writable(self._on_writable)
 
     def close(self) -> None:
         """Hang up; closing twice is harmless."""
@@ -95,15 +120,26 @@ class Channel:
         self._drop_socket()
 
     def _drop_socket(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        self._end_patience()
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = self._socket = None
+        if self._transport is not None:
+            self._transport.unwatch_readable()
+            self._transport.unwatch_writable()
+            self._transport.close()
+            self._transport = self._socket = None
         if self._socket is None:
             return
         self._loop.remove_reader(self._fileno)
         self._loop.remove_writer(self._fileno)
         self._socket.close()
         self._socket = None
+
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     @property
     def _fileno(self) -> int:
@@ -168,17 +204,37 @@ class Channel:
             self._note_failure(os.strerror(failure).lower())
             self._try_next()
             return
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        self._writer = SocketWriter(sock, zero_copy=True)
-        self._loop.add_reader(sock.fileno(), self._on_readable)
+        self._end_patience()
+        if self._tls is None:
+            self._begin(PlainTransport(sock, self._loop))
+            return
+        self._patience = self._loop.call_later(
+            HANDSHAKE_SECONDS, self._fail, "the TLS handshake timed out"
+        )
+        self._handshake = TlsHandshake(
+            sock,
+            loop=self._loop,
+            context=self._tls.context(),
+            scratch=self._tls.scratch,
+            on_done=self._shaken,
+            on_failed=self._fail,
+            server_name=self._host,
+        )
+
+    def _shaken(self, transport: TlsTransport) -> None:
+        self._handshake = None
+        self._end_patience()
+        self._begin(transport)
+
+    def _begin(self, transport: Transport) -> None:
+        self._transport = transport
+        transport.watch_readable(self._on_readable)
         self._owner.connected()
 
     def _on_readable(self) -> None:
-        assert self._socket is not None
+        assert self._transport is not None
         try:
-            count = self._socket.recv_into(self._frames.writable())
+            count = self._transport.receive_into(self._frames.writable())
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -196,14 +252,14 @@ class Channel:
             self._fail(str(error))
 
     def _on_writable(self) -> None:
-        assert self._writer is not None
+        assert self._transport is not None
         try:
-            done = self._writer.flush()
+            done = self._transport.flush()
         except OSError as error:
             self._fail(_reason(error))
             return
         if done:
-            self._loop.remove_writer(self._fileno)
+            self._transport.unwatch_writable()
             self._writing = False
 
     def _fail(self, reason: str) -> None:
@@ -213,14 +269,15 @@ class Channel:
 
 
 class LoopNetwork:
-    """Opens channels over TCP on the broker's loop."""
+    """Opens channels over TCP on the broker's loop, with TLS where ``tls`` is given."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, tls: ClientTls | None = None) -> None:
         self._loop = loop
+        self._tls = tls
 
     def open(self, host: str, port: int, owner: ChannelOwner) -> Channel:
         """Begin to connect; the owner is called with the outcome later, never within this call."""
-        return Channel(self._loop, host=host, port=port, owner=owner)
+        return Channel(self._loop, host=host, port=port, owner=owner, tls=self._tls)
 
 
 def _numeric_address(host: str, port: int) -> tuple[int, _Address] | None:

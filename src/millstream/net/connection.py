@@ -13,8 +13,7 @@ that nothing waits for it any more. Requests that it had sent before are still h
 from __future__ import annotations
 
 import logging
-import socket
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from typing import Final, TypeAlias
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConnectionClosedError, ProtocolError
 from millstream.net.receive_budget import ReceiveBudget
-from millstream.net.writer import SocketWriter
+from millstream.net.transport import Transport
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing, Records
 
@@ -48,6 +47,16 @@ class ConnectionPolicy:
     """APIs that change nothing and may wait long: not handled for a peer that has closed."""
 
 
+class LastAnswerError(ConnectionClosedError):
+    """A Deferred that fails with it closes the connection once ``answer``, if any, is sent: how a
+    failed authentication is answered late, without a thread that waits.
+    """
+
+    def __init__(self, reason: str, answer: Outgoing | None) -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
 _SEND_AT_BYTES: Final = 1 << 20
 _READ_AHEAD_BYTES: Final = 16 * 1024
 
@@ -55,17 +64,19 @@ _READ_AHEAD_BYTES: Final = 16 * 1024
 class _Slot:
     """One answer in the order of the requests."""
 
-    __slots__ = ("outgoing", "pipelined", "ready", "request_bytes")
+    __slots__ = ("outgoing", "pipelined", "ready", "request_bytes", "timer")
 
     def __init__(self, *, pipelined: bool, request_bytes: int) -> None:
         self.pipelined = pipelined
         self.request_bytes = request_bytes
         self.ready = False
         self.outgoing: Outgoing | None = None
+        self.timer: TimerHandle | None = None
+        """Ends the mute that this slot stands for."""
 
 
 class Connection:
-    """A non-blocking socket on the loop; ``serve`` turns a frame into an answer.
+    """A transport on the loop; ``serve`` turns a frame into an answer.
 
     ``serve`` raises ProtocolError for a frame that is not a request and ConnectionClosedError to
     close the connection.
@@ -73,7 +84,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        transport: Transport,
         *,
         loop: AbstractEventLoop,
         serve: Callable[[memoryview], Served],
@@ -82,20 +93,21 @@ class Connection:
         policy: ConnectionPolicy,
         on_closed: Callable[[Connection], None],
     ) -> None:
-        self._socket = sock
-        self._fd = sock.fileno()
+        self._transport = transport
+        self._receive_into = transport.receive_into
         self._loop = loop
         self._serve = serve
         self._frames = frames
         self._budget = budget
         self._policy = policy
         self._on_closed = on_closed
-        self._writer = SocketWriter(sock, zero_copy=True)
         self._answers: deque[_Slot] = deque()
         self._owed_bytes = 0
         self._held: memoryview | None = None
         self._stalled = False
         """True while bytes have come that wait for an answer before them."""
+        self._mute_ms = 0.0
+        """How long nothing is handled after the request that is served just now."""
         self._serving = False
         self._releasing = False
         """True while answers that are ready are sent at the end of this iteration of the loop."""
@@ -118,15 +130,45 @@ class Connection:
         self.closed = True
         self._pause_reading()
         if self._writing:
-            self._loop.remove_writer(self._fd)
+            self._transport.unwatch_writable()
             self._writing = False
+        for slot in self._answers:
+            if slot.timer is not None:
+                slot.timer.cancel()
         self._answers.clear()
         self._held = None
         self._stalled = False
-        self._socket.close()
+        self._transport.close()
         if self._budget.limits:
             self._budget.forget(self)
         self._on_closed(self)
+
+    def mute(self, milliseconds: float) -> None:
+        """Handle no later request for a while. ``serve`` may call it; then it answers by a
+        Deferred, which is not held up.
+        """
+        if self.closed:
+            return
+        if self._serving:
+            self._mute_ms = max(self._mute_ms, milliseconds)
+        else:
+            self._begin_mute(milliseconds)
+
+    def _begin_mute(self, milliseconds: float) -> None:
+        """Put an answer that nobody gets behind all that are owed: whatever comes waits for it, and
+        is soon read no more.
+        """
+        slot = _Slot(pipelined=False, request_bytes=0)
+        self._answers.append(slot)
+
+        def end() -> None:
+            if self.closed:
+                return
+            slot.ready = True
+            if self._answers[0] is slot and not self._serving:
+                self._release()
+
+        slot.timer = self._loop.call_later(milliseconds / 1000, end)
 
     def resume(self) -> None:
         """Read on after the broker's memory for requests was used up (``ReceiveBudget``)."""
@@ -166,11 +208,7 @@ class Connection:
     @property
     def _peer(self) -> str:
         """Who is on the other side, for the log; it is asked for seldom."""
-        try:
-            host, port = self._socket.getpeername()[:2]
-        except (OSError, ValueError):
-            return "a peer that has gone"
-        return f"{host}:{port}"
+        return self._transport.peer()
 
     def _on_readable(self) -> None:
         if self._writing:
@@ -188,7 +226,7 @@ class Connection:
             self._pause_reading()
             return
         try:
-            count = self._socket.recv_into(space)
+            count = self._receive_into(space)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -305,6 +343,9 @@ class Connection:
         slot = _Slot(pipelined=pipelined, request_bytes=len(frame))
         self._answers.append(slot)
         self._owed_bytes += slot.request_bytes
+        if self._mute_ms:
+            self._begin_mute(self._mute_ms)
+            self._mute_ms = 0.0
         if isinstance(answer, Outgoing):
             slot.outgoing = answer
             slot.ready = True
@@ -315,6 +356,9 @@ class Connection:
                 return
             try:
                 slot.outgoing = ready.result()
+            except LastAnswerError as error:
+                self._finish([] if error.answer is None else error.answer.pieces)
+                return
             except ConnectionClosedError:
                 self.close()
                 return
@@ -369,28 +413,28 @@ class Connection:
 
     def _send(self, out: list[Records]) -> None:
         try:
-            done = self._writer.send(out)
+            done = self._transport.send(out)
         except OSError:
             self.close()
             return
-        if self._writer.pending_bytes > self._policy.max_unsent_bytes:
+        if self._transport.pending_bytes > self._policy.max_unsent_bytes:
             log.info("closing the connection of %s: answers are left unread", self._peer)
             self.close()
         elif not done and not self._writing:
             self._writing = True
-            self._loop.add_writer(self._fd, self._on_writable)
+            self._transport.watch_writable(self._on_writable)
             if self._budget.limits:
                 self._has_memory()
 
     def _on_writable(self) -> None:
         try:
-            done = self._writer.flush()
+            done = self._transport.flush()
         except OSError:
             self.close()
             return
         self.touched = True
         if done:
-            self._loop.remove_writer(self._fd)
+            self._transport.unwatch_writable()
             self._writing = False
             self._go_on()
 
@@ -403,12 +447,12 @@ class Connection:
     def _resume_reading(self) -> None:
         if not self._reading:
             self._reading = True
-            self._loop.add_reader(self._fd, self._on_readable)
+            self._transport.watch_readable(self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
+            self._transport.unwatch_readable()
 
 
 def _key_of(frame: memoryview) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Protocol
 
 _NO_LIMIT = 2**31 - 1
 
@@ -34,9 +35,20 @@ class ConnectionLimits:
     idle_ms: int = 600_000
     """Negative: a peer may be silent for ever."""
     frame_deadline_ms: int = 30_000
+    authentication_ms: int = 10_000
+    """From the connection to the end of its TLS handshake and its SASL exchange."""
     backlog: int = 50
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
+
+
+class Rates(Protocol):
+    """Quotas of new connections of addresses."""
+
+    def connected(self, address: str, now_ms: float) -> int:
+        """Count a new connection; return how long it is to be held back, 0 for one that is let
+        in.
+        """
 
 
 class ConnectionQuotas:
@@ -46,6 +58,8 @@ class ConnectionQuotas:
         self._by_host: Counter[str] = Counter()
         self._second = -1
         self._accepted_this_second = 0
+        self.rates: Rates | None = None
+        """How many connections addresses may make in a second; None while none has a quota."""
         self.set_limits(limits)
 
     def set_limits(self, limits: ConnectionLimits) -> None:

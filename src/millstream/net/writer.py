@@ -2,8 +2,8 @@
 
 Records leave a broker as references to a file (``protocol.outgoing.Payload``): the kernel moves
 them from the page cache to the socket and Python never sees them. Bytes in front of a slice are
-sent with MSG_MORE, so that header and records share packets. Where the socket is encrypted the
-slice is read instead.
+sent with MSG_MORE, so that header and records share packets. Encrypted sockets are in
+``net.transport``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from millstream.protocol.outgoing import Payload, Records
 
@@ -20,18 +21,17 @@ _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _MAX_VECTOR = 64
 _JOINED_BYTES = 16 * 1024
 _SENDFILE_STEP = 1 << 30
-_SHORT_FILE = "a file ended before the slice that was promised from it"
+SHORT_FILE: Final = "a file ended before the slice that was promised from it"
 
 
 class SocketWriter:
     """The outgoing half of one non-blocking socket."""
 
-    __slots__ = ("_chunks", "_fd", "_offset", "_socket", "_zero_copy", "pending_bytes")
+    __slots__ = ("_chunks", "_fd", "_offset", "_socket", "pending_bytes")
 
-    def __init__(self, sock: socket.socket, *, zero_copy: bool) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._fd = sock.fileno()
-        self._zero_copy = zero_copy
         self._chunks: deque[Records] = deque()
         self._offset = 0
         self.pending_bytes = 0
@@ -46,8 +46,7 @@ class SocketWriter:
             alone = _as_one(chunks)
             if alone is not None:
                 return self._send_alone(alone)
-            if self._zero_copy:
-                return self._send_straight(chunks)
+            return self._send_straight(chunks)
         self._enqueue(chunks)
         return self.flush()
 
@@ -90,7 +89,7 @@ class SocketWriter:
                 else:
                     sent = os.sendfile(self._fd, chunk.fileno(), chunk.position, size)
                     if sent == 0 < size:
-                        raise ConnectionResetError(_SHORT_FILE)
+                        raise ConnectionResetError(SHORT_FILE)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             if sent < size:
@@ -110,26 +109,16 @@ class SocketWriter:
         more = 0
         for chunk in self._chunks:
             if not isinstance(chunk, _BYTES):
-                more = _MSG_MORE if self._zero_copy else 0
+                more = _MSG_MORE
                 break
             vector.append(chunk)
             if len(vector) == _MAX_VECTOR:
                 break
         if self._offset:
             vector[0] = memoryview(vector[0])[self._offset :]
-        if self._zero_copy:
-            sent = self._socket.sendmsg(vector, (), more)
-        else:
-            sent = self._socket.send(vector[0])
-        self._advance(sent)
+        self._advance(self._socket.sendmsg(vector, (), more))
 
     def _send_slice(self, piece: Payload) -> None:
-        if not self._zero_copy:
-            data = self._chunks[0] = piece.read()
-            if len(data) < len(piece):
-                raise ConnectionResetError(_SHORT_FILE)
-            self.pending_bytes += len(data)
-            return
         remaining = len(piece) - self._offset
         sent = os.sendfile(
             self._fd,
@@ -138,7 +127,7 @@ class SocketWriter:
             min(remaining, _SENDFILE_STEP),
         )
         if sent == 0:
-            raise ConnectionResetError(_SHORT_FILE)
+            raise ConnectionResetError(SHORT_FILE)
         self._advance(sent)
 
     def _advance(self, sent: int) -> None:

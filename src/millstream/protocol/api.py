@@ -56,6 +56,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -99,6 +103,8 @@ class ApiKey(IntEnum):
     REPORT_OFFLINE = 10005
     REPORT_SILENT_FOLLOWERS = 10006
     DESCRIBE_FETCHERS = 10007
+    ENVELOPE = 10008
+    WRITE_AUDIT_LOG = 10009
 
 
 FIRST_INTERNAL_KEY: Final = 10_000
@@ -154,6 +160,10 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.DESCRIBE_LOG_DIRS: Api("DescribeLogDirs", 1, 5, 2),
     ApiKey.SASL_AUTHENTICATE: Api("SaslAuthenticate", 0, 2, 2),
     ApiKey.CREATE_PARTITIONS: Api("CreatePartitions", 0, 3, 2),
+    ApiKey.CREATE_DELEGATION_TOKEN: Api("CreateDelegationToken", 1, 3, 2),
+    ApiKey.RENEW_DELEGATION_TOKEN: Api("RenewDelegationToken", 1, 2, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Api("ExpireDelegationToken", 1, 2, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Api("DescribeDelegationToken", 1, 3, 2),
     ApiKey.DELETE_GROUPS: Api("DeleteGroups", 0, 2, 2),
     ApiKey.ELECT_LEADERS: Api("ElectLeaders", 0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Api("IncrementalAlterConfigs", 0, 1, 1),
@@ -197,6 +207,8 @@ APIS: Final[dict[int, Api]] = {
     ApiKey.REPORT_OFFLINE: Api("ReportOffline", 0, 0, 0),
     ApiKey.REPORT_SILENT_FOLLOWERS: Api("ReportSilentFollowers", 0, 0, 0),
     ApiKey.DESCRIBE_FETCHERS: Api("DescribeFetchers", 0, 0, 0),
+    ApiKey.ENVELOPE: Api("Envelope", 0, 0, 0),
+    ApiKey.WRITE_AUDIT_LOG: Api("WriteAuditLog", 0, 0, 0),
 }
 
 

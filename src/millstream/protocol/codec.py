@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 from millstream.model.errors import ProtocolError
 from millstream.protocol.api import request_class, response_class
-from millstream.protocol.compile import bound_decoder, bound_encoder, decode, encode
+from millstream.protocol.coders import new_function
+from millstream.protocol.compile import MAX_ELEMENTS, decode, encode
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.fields import Buffer
 from millstream.protocol.headers import (
@@ -23,6 +25,7 @@ from millstream.protocol.headers import (
     response_header_is_flexible,
 )
 from millstream.protocol.message import Request, Response
+from millstream.protocol.native_codec import Kind
 from millstream.protocol.outgoing import Outgoing, Records
 from millstream.protocol.primitives import skip_tags
 
@@ -47,10 +50,35 @@ _CORRELATION_TAGS: Final = struct.Struct(">4xix")
 _REQUEST_START: Final = struct.Struct(">4xhhih")
 
 
+_request_decoders: dict[tuple[int, int], Callable[[memoryview, int], Request]] = {}
+_response_encoders: dict[tuple[int, int], Callable[[int, Response], Outgoing]] = {}
+_request_encoders: dict[
+    tuple[type[Request], int], Callable[[Request, int, str | None], Outgoing]
+] = {}
+_response_decoders: dict[tuple[int, int], Callable[[Buffer], tuple[int, Response]]] = {}
+
+
 def encode_request(
     message: Request, version: int, correlation_id: int, client_id: str | None
 ) -> Outgoing:
     """Return a framed request; MessageError when the version cannot carry it."""
+    cls = type(message)
+    encoder = _request_encoders.get((cls, version))
+    if encoder is None:
+        encoder = new_function(
+            Kind.ENCODE_REQUEST,
+            cls,
+            version,
+            partial(_encode_request_in_python, version),
+            flexible_header=request_header_is_flexible(cls.API_KEY, version),
+        )
+        _request_encoders[cls, version] = encoder
+    return encoder(message, correlation_id, client_id)
+
+
+def _encode_request_in_python(
+    version: int, message: Request, correlation_id: int, client_id: str | None
+) -> Outgoing:
     key = message.API_KEY
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
@@ -74,16 +102,25 @@ def response_encoder(key: int, version: int) -> Callable[[int, Response], Outgoi
     Raises MessageError at once for an unsupported version; the encoder raises as
     :func:`encode_response`.
     """
-    body = bound_encoder(response_class(key), version)
+    known = _response_encoders.get((key, version))
+    if known is not None:
+        return known
+    cls = response_class(key)
+    if version not in cls.VERSIONS:
+        raise MessageError(f"{cls.__name__} has no version {version}")
     flexible = response_header_is_flexible(key, version)
     start = (_CORRELATION_TAGS if flexible else _CORRELATION).pack
 
-    def encode_framed(correlation_id: int, message: Response) -> Outgoing:
+    def encode_in_python(correlation_id: int, message: Response) -> Outgoing:
         head = bytearray(start(correlation_id))
         pieces: list[Records] = []
-        return _framed(head, pieces, body(message, head, pieces))
+        return _framed(head, pieces, encode(message, version, head, pieces))
 
-    return encode_framed
+    encoder = new_function(
+        Kind.ENCODE_RESPONSE, cls, version, encode_in_python, flexible_header=flexible
+    )
+    _response_encoders[key, version] = encoder
+    return encoder
 
 
 def _framed(head: bytearray, pieces: list[Records], last: bytearray) -> Outgoing:
@@ -106,8 +143,22 @@ def request_decoder(key: int, version: int) -> Callable[[memoryview, int], Reque
     Raises ProtocolError at once for an unsupported version; the decoder raises as
     :func:`decode_request`.
     """
-    decoder = bound_decoder(request_class(key), version, MAX_REQUEST_ELEMENTS)
-    return cast("Callable[[memoryview, int], Request]", decoder)
+    known = _request_decoders.get((key, version))
+    if known is not None:
+        return known
+    cls = request_class(key)
+    if version not in cls.VERSIONS:
+        raise ProtocolError(f"{cls.__name__} has no version {version}")
+
+    def decode_in_python(frame: memoryview, position: int) -> Request:
+        message, _ = decode(cls, version, frame, position, MAX_REQUEST_ELEMENTS)
+        return cast(Request, message)
+
+    decoder = new_function(
+        Kind.DECODE_REQUEST, cls, version, decode_in_python, max_elements=MAX_REQUEST_ELEMENTS
+    )
+    _request_decoders[key, version] = decoder
+    return decoder
 
 
 def decode_request(header: RequestHeader, frame: memoryview) -> Request:
@@ -116,15 +167,28 @@ def decode_request(header: RequestHeader, frame: memoryview) -> Request:
 
     Records in the message are views of ``frame`` and valid as long as it is.
     """
-    cls = request_class(header.key)
-    message, _ = decode(cls, header.version, frame, header.body_position, MAX_REQUEST_ELEMENTS)
-    return cast(Request, message)
+    return request_decoder(header.key, header.version)(frame, header.body_position)
 
 
 def decode_response(key: int, version: int, frame: Buffer) -> tuple[int, Response]:
     """Return (correlation id, message) of a response; the client passes the API and version of its
     request.
     """
+    decoder = _response_decoders.get((key, version))
+    if decoder is None:
+        decoder = new_function(
+            Kind.DECODE_RESPONSE,
+            response_class(key),
+            version,
+            partial(_decode_response_in_python, key, version),
+            max_elements=MAX_ELEMENTS,
+            flexible_header=response_header_is_flexible(key, version),
+        )
+        _response_decoders[key, version] = decoder
+    return decoder(frame)
+
+
+def _decode_response_in_python(key: int, version: int, frame: Buffer) -> tuple[int, Response]:
     view = memoryview(frame)
     try:
         (correlation_id,) = _SIZE.unpack_from(view)

@@ -1,4 +1,4 @@
-"""Decoders and encoders by class and version, compiled at first use."""
+"""Decoders and encoders in Python by class and version, compiled at first use."""
 
 from __future__ import annotations
 
@@ -51,51 +51,20 @@ def decode(
     return message, position
 
 
-def bound_decoder(
-    cls: type[Message], version: int, max_elements: int
-) -> Callable[[memoryview, int], Message]:
-    """Return :func:`decode` for one class and version, without the look-ups and the position."""
-    if version not in cls.VERSIONS:
-        raise ProtocolError(f"{cls.__name__} has no version {version}")
-    decoder = _decoders.get((cls, version))
-    if decoder is None:
-        decoder = compile_decoder(cls, version, flexible=cls.is_flexible(version))
-        _decoders[cls, version] = decoder
-
-    def decode_bound(view: memoryview, position: int) -> Message:
-        try:
-            message: Message = decoder(view, position, len(view), max_elements)[0]
-        except (IndexError, struct.error, UnicodeDecodeError):
-            return decode(cls, version, view, position, max_elements)[0]
-        return message
-
-    return decode_bound
-
-
 def encode(message: Message, version: int, out: bytearray, pieces: list[Records]) -> bytearray:
     """Append a message to ``out``; full buffers and records go to ``pieces``, the rest is returned.
 
     MessageError when the version does not exist or has no room for a value.
     """
-    return bound_encoder(type(message), version)(message, out, pieces)
-
-
-def bound_encoder(
-    cls: type[Message], version: int
-) -> Callable[[Message, bytearray, list[Records]], bytearray]:
-    """Return :func:`encode` for one class and version, without the look-ups."""
+    cls = type(message)
     encoder = _encoders.get((cls, version))
     if encoder is None:
         if version not in cls.VERSIONS:
             raise MessageError(f"{cls.__name__} has no version {version}")
         encoder = compile_encoder(cls, version, flexible=cls.is_flexible(version))
         _encoders[cls, version] = encoder
-
-    def encode_bound(message: Message, out: bytearray, pieces: list[Records]) -> bytearray:
-        try:
-            last: bytearray = encoder(message, out, pieces)
-        except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-            raise MessageError(f"{cls.__name__} v{version} cannot hold a value: {error}") from error
-        return last
-
-    return encode_bound
+    try:
+        last: bytearray = encoder(message, out, pieces)
+    except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
+        raise MessageError(f"{cls.__name__} v{version} cannot hold a value: {error}") from error
+    return last

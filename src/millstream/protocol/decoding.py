@@ -108,7 +108,12 @@ class _DecoderWriter:
             self.run.append(("B", count))
             self.flush()
             with self.source.block(f"if {count} > 127:"):
-                self.source.line(f"{count}, p = uvarint(b, p - 1)")
+                second = self.source.name("n")
+                self.source.line(f"{second} = b[p]")
+                with self.source.block(f"if {second} < 128:"):
+                    self.source.line(f"{count} = {count} & 127 | {second} << 7; p += 1")
+                with self.source.block("else:"):
+                    self.source.line(f"{count}, p = uvarint(b, p - 1)")
                 if field.kind == "string":
                     self.refuse_longer(field, f"{count} - 1", f"{count} > {MAX_STRING_BYTES + 1}")
             self.source.line(f"{count} -= 1")
@@ -168,7 +173,7 @@ class _DecoderWriter:
         with source.block(f"if {count} < 0:"):
             self.null(field, target)
         with source.block("else:"):
-            smallest = max(1, self.smallest(element))
+            smallest = max(1, smallest_size(element, self.version, flexible=self.flexible))
             source.line(f"budget -= {count}")
             with source.block(f"if budget < 0 or {count} * {smallest} > limit - p:"):
                 source.line(f"refuse_count({field.name!r}, {count}, budget)")
@@ -225,18 +230,22 @@ class _DecoderWriter:
             keyword = "elif"
         source.line(f"p = {end}")
 
-    def smallest(self, element: Field | type[Struct]) -> int:
-        """Return the fewest bytes that an element of an array can have."""
-        if isinstance(element, Field):
-            letter = FORMATS.get(element.kind)
-            if letter is not None:
-                return WIDTHS[letter]
-            if element.kind == "struct":
-                assert isinstance(element.element, StructMeta)
-                return 1 if element.nullable_in(self.version) else self.smallest(element.element)
-            return 1 if self.flexible else {"string": 2}.get(element.kind, 4)
-        present = (f for f in element.FIELDS if f.tag is None and f.in_version(self.version))
-        return sum(self.smallest(field) for field in present) + (1 if self.flexible else 0)
+
+def smallest_size(element: Field | type[Struct], version: int, *, flexible: bool) -> int:
+    """Return the fewest bytes that an element of an array can have."""
+    if isinstance(element, Field):
+        letter = FORMATS.get(element.kind)
+        if letter is not None:
+            return WIDTHS[letter]
+        if element.kind == "struct":
+            assert isinstance(element.element, StructMeta)
+            if element.nullable_in(version):
+                return 1
+            return smallest_size(element.element, version, flexible=flexible)
+        return 1 if flexible else {"string": 2}.get(element.kind, 4)
+    present = (field for field in element.FIELDS if field.tag is None and field.in_version(version))
+    sizes = (smallest_size(field, version, flexible=flexible) for field in present)
+    return sum(sizes) + (1 if flexible else 0)
 
 
 def _refuse_null(name: str) -> NoReturn:

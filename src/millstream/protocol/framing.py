@@ -39,6 +39,9 @@ QUIET_RECEIVES: Final = 32
 """An empty buffer is halved after so many receives in a row that filled less than a quarter."""
 
 _SIZE: Final = Format(">i")
+_TLS_HANDSHAKE: Final = b"\x16\x03"
+"""How a client of TLS begins: a record of type handshake, of SSL 3.x."""
+_HTTP: Final = frozenset({b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"PRI "})
 
 
 class FrameReader:
@@ -102,12 +105,23 @@ class FrameReader:
             return None
         (size,) = _SIZE.unpack_from(self._buffer, begin - 4)
         if size <= 0 or size > self.max_frame_bytes:
-            raise ProtocolError(f"a frame of {size} bytes; allowed are 1 to {self.max_frame_bytes}")
+            raise ProtocolError(self._refusal(size))
         end = begin + size
         if end > self._end:
             return None
         self._start = end
         return self._view[begin:end]
+
+    def _refusal(self, size: int) -> str:
+        """Word what a frame of this size means: a client that speaks something else begins with
+        what is a huge size here.
+        """
+        first = _SIZE.pack(size)
+        if first[:2] == _TLS_HANDSHAKE:
+            return "the peer speaks TLS, which this listener does not"
+        if first in _HTTP:
+            return "the peer speaks HTTP, and not Kafka's protocol"
+        return f"a frame of {size} bytes; allowed are 1 to {self.max_frame_bytes}"
 
     def shrink(self) -> None:
         """Give an empty buffer's memory back, down to ``INITIAL_BYTES``."""

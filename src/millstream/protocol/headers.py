@@ -15,12 +15,19 @@ ApiVersions keeps header v0 in every version, so that a client reads it before i
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from collections.abc import Callable
+from ctypes import c_int16
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from millstream.model.errors import ProtocolError
-from millstream.protocol.api import APIS, ApiKey
+from millstream.native.interpreter import slots_of
+from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, ApiKey
+from millstream.protocol.native_codec import Kind, native_codec
+from millstream.protocol.native_tables import HeaderCodec
 from millstream.protocol.primitives import skip_tags
 
 MAX_HEADER_TAGS: Final = 256
@@ -49,6 +56,33 @@ def request_header_is_flexible(key: int, version: int) -> bool:
 def response_header_is_flexible(key: int, version: int) -> bool:
     """True for response header v1; ProtocolError for an unknown key."""
     return key != ApiKey.API_VERSIONS and request_header_is_flexible(key, version)
+
+
+@cache
+def header_decoder() -> Callable[[memoryview], RequestHeader]:
+    """Return what :func:`decode_request_header` does, in C where it is there; made once."""
+    native = native_codec()
+    names = ("key", "version", "correlation_id", "client_id", "body_position")
+    slots = None if native is None else slots_of(RequestHeader, names)
+    if native is None or slots is None:
+        return decode_request_header
+    count = max(key for key in APIS if key < FIRST_INTERNAL_KEY) + 1
+    first_flexible = (c_int16 * count)(
+        *(APIS[key].first_flexible if key in APIS else -1 for key in range(count))
+    )
+    codec = HeaderCodec(
+        fallback=id(decode_request_header),
+        type=id(RequestHeader),
+        first_flexible=ctypes.addressof(first_flexible),
+        key_count=count,
+        key_slot=slots["key"],
+        version_slot=slots["version"],
+        correlation_id_slot=slots["correlation_id"],
+        client_id_slot=slots["client_id"],
+        position_slot=slots["body_position"],
+    )
+    kept = (decode_request_header, RequestHeader, first_flexible)
+    return native.new(Kind.DECODE_HEADER, codec, *kept)
 
 
 def decode_request_header(frame: memoryview) -> RequestHeader:

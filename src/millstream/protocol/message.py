@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Self, cast
 
-from millstream.protocol.compile import decode, encode
+from millstream.protocol.coders import decode, encode
 from millstream.protocol.fields import Buffer, parse_versions
-from millstream.protocol.outgoing import Records
 from millstream.protocol.schema import Struct
 
 
@@ -36,9 +35,7 @@ class Message(Struct):
 
     def encode_body(self, version: int) -> bytes:
         """Return the message without a header; MessageError when the version cannot carry it."""
-        pieces: list[Records] = []
-        pieces.append(encode(self, version, bytearray(), pieces))
-        return b"".join(cast("list[Buffer]", pieces))
+        return b"".join(cast("list[Buffer]", encode(self, version)))
 
 
 class Request(Message):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from millstream.model.errors import CorruptLogError
@@ -25,6 +26,13 @@ MARKER_BATCH_SIZE: Final = 78
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
+_ATTRIBUTES: Final = 0x30
+_RECORD: Final = struct.Struct(">5shhchic")
+"""The record of a marker as :func:`build_marker_batch` and Kafka write it."""
+_RECORD_START: Final = b"\x20\x00\x00\x00\x08"
+"""A record of 16 bytes, no attributes, no deltas, a key of 4 bytes."""
+_VALUE_LENGTH: Final = b"\x0c"
+_NO_HEADERS: Final = b"\x00"
 
 
 class ControlType(IntEnum):
@@ -43,6 +51,7 @@ class EndTransactionMarker:
     coordinator_epoch: int
 
 
+@lru_cache(maxsize=16)
 def build_marker_batch(
     marker: EndTransactionMarker,
     *,
@@ -52,7 +61,11 @@ def build_marker_batch(
     base_offset: Offset = 0,
     leader_epoch: LeaderEpoch = -1,
 ) -> bytes:
-    """Return the 78 bytes of a commit or abort marker."""
+    """Return the 78 bytes of a commit or abort marker.
+
+    The end of a transaction writes the same marker into all its partitions, so the newest are
+    kept.
+    """
     assert marker.control_type is not ControlType.UNKNOWN, "a marker commits or aborts"
     builder = BatchBuilder(
         BatchOptions(
@@ -78,6 +91,14 @@ def parse_marker(batch: Batch) -> EndTransactionMarker | None:
     Raises CorruptLogError when key or value is too short or of a negative version. A newer
     version is read as version 0, which newer ones only add to.
     """
+    if batch.size == MARKER_BATCH_SIZE and batch.count == 1 and batch.attributes == _ATTRIBUTES:
+        marker = _usual_marker(bytes(batch.records_view))
+        if marker is not None:
+            return marker
+    return _read_marker(batch)
+
+
+def _read_marker(batch: Batch) -> EndTransactionMarker | None:
     for record in iter_records(batch):
         control_type = parse_control_type(record.key)
         if control_type is ControlType.UNKNOWN:
@@ -90,6 +111,22 @@ def parse_marker(batch: Batch) -> EndTransactionMarker | None:
             raise CorruptLogError(f"the marker at offset {record.offset} has version {version}")
         return EndTransactionMarker(control_type, coordinator_epoch)
     return None
+
+
+@lru_cache(maxsize=64)
+def _usual_marker(records: bytes) -> EndTransactionMarker | None:
+    """Return the marker in a record as it is usually written, which differs by type and coordinator
+    epoch alone; None for any other, which :func:`parse_marker` reads field by field.
+    """
+    if len(records) != _RECORD.size:
+        return None
+    start, key_version, number, value_length, value_version, epoch, headers = _RECORD.unpack(
+        records
+    )
+    fixed = (start, key_version, value_length, value_version, headers)
+    if fixed != (_RECORD_START, 0, _VALUE_LENGTH, 0, _NO_HEADERS) or number not in (0, 1):
+        return None
+    return EndTransactionMarker(ControlType(number), epoch)
 
 
 def parse_control_type(key: bytes | None) -> ControlType:

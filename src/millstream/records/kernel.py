@@ -1,9 +1,8 @@
 """Loads the columns kernel, the C library of ``native/``, if it was built.
 
-The library is beside this module if the installation could compile it. Without it, or with
-``MILLSTREAM_KERNEL=off`` in the environment, :func:`library` returns None and callers take their
-path in Python and numpy, which gives the same results. ``python -m millstream.records.kernel``
-prints which one is in use.
+Where there is none (:mod:`millstream.native.loader`), :func:`library` returns None and callers
+take their path in Python and numpy, which gives the same results. ``python -m
+millstream.records.kernel`` prints which one is in use.
 
 Calls go through ``ctypes.CDLL``, which releases the GIL, except for ``records``, which creates
 objects. All pointers are passed as addresses; :class:`Pinned` gives the address of any buffer and
@@ -13,27 +12,22 @@ keeps it from moving.
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
+from millstream.native.loader import find_library
 from millstream.records.crc32c import Buffer
 
 Address: TypeAlias = int
 """A memory address; 0 is null."""
 
-SWITCH: Final = "MILLSTREAM_KERNEL"
-"""Environment variable; ``off`` leaves the kernel out."""
-
-ABI: Final = 4
+ABI: Final = 5
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
 
-_SUFFIX: Final = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
 _WRITABLE: Final = 1  # PyBUF_WRITABLE
 
 
@@ -82,6 +76,9 @@ class Library:
         self.group: Callable[[Address, int, int, Address, Address, Address], None] = _typed(
             loaded, "ms_group", None, "pqippp"
         )
+        self.json_lines: Callable[
+            [Address, int, Address, int, Address, int, Address, Address, Address], int
+        ] = _typed(loaded, "ms_json_lines", i64, "pqpqpqppp")
 
 
 _ARGUMENTS: Final = {
@@ -146,11 +143,9 @@ class Pinned:
 
 def _load() -> tuple[Library | None, str]:
     """Return the library, or None and the reason why there is none."""
-    if os.environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}:
-        return None, f"{SWITCH} is off"
-    path = Path(__file__).with_name(f"_kernel{_SUFFIX}")
-    if not path.exists():
-        return None, f"{path.name} was not built"
+    path, reason = find_library()
+    if path is None:
+        return None, reason
     try:
         found = Library(path)
         if found.abi() != ABI:

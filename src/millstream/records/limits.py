@@ -67,6 +67,9 @@ class ProduceLimits:
             after_ms=self.timestamp_after_max_ms,
             needs_keys=self.is_compacted,
             any_time=self.log_append_time,
+            max_bytes=self.max_message_bytes,
+            looks_inside=inside,
+            codec=-1 if self.codec is None else self.codec,
         )
         object.__setattr__(self, "rules", rules)
         object.__setattr__(self, "rules_address", rules.address)
@@ -79,7 +82,9 @@ class ProduceLimits:
         """True when ``batch`` must go through ``record_checks.prepare`` before it is appended: its
         records still have to be checked or recompressed, which takes too long for the event loop.
         """
-        return isinstance(batch, UncheckedBatch) or self.recompresses(batch)
+        return isinstance(batch, UncheckedBatch) or (
+            self.codec is not None and self.recompresses(batch)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,19 @@ import ctypes
 from collections.abc import Callable
 from ctypes import c_int32, c_int64, c_void_p
 from functools import cache
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
+from millstream.native.interpreter import slots_of
+from millstream.protocol.native_codec import Kind, codec_of
 from millstream.records import kernel
 from millstream.records.crc32c import Buffer
 from millstream.records.kernel import Address, Library, Pinned
 from millstream.records.kernel_types import Fault, Structure
 
-ABI: Final = 1
+if TYPE_CHECKING:
+    from millstream.records.batch import Batch
+
+ABI: Final = 2
 """The version of ``native/produce.h`` that this module describes."""
 
 NOT_PLAIN: Final = -2
@@ -28,12 +33,24 @@ class ProduceRules(Structure):
     """``ms_produce_rules``: the rules of a topic for its records."""
 
     _fields_ = tuple(
-        (name, c_int64) for name in ("before_ms", "after_ms", "needs_keys", "any_time")
+        (name, c_int64)
+        for name in (
+            "before_ms",
+            "after_ms",
+            "needs_keys",
+            "any_time",
+            "max_bytes",
+            "looks_inside",
+            "codec",
+        )
     )
     before_ms: int
     after_ms: int
     needs_keys: int
     any_time: int
+    max_bytes: int
+    looks_inside: int
+    codec: int
 
 
 class Produced(Structure):
@@ -43,6 +60,34 @@ class Produced(Structure):
     fault: Fault
     largest_timestamp: int
     in_order: int
+
+
+BATCH_FIELDS: Final = (
+    "base_offset",
+    "length",
+    "partition_leader_epoch",
+    "magic",
+    "crc",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "count",
+)
+"""The attributes of a ``Batch`` in the order of its header."""
+
+
+class Receiver(Structure):
+    """``ms_receiver``: where a ``Batch`` keeps its fields."""
+
+    _fields_ = (
+        ("batch_type", c_void_p),
+        ("buffer_slot", c_int32),
+        ("slots", c_int32 * len(BATCH_FIELDS)),
+    )
 
 
 class _Buffers(Structure):
@@ -117,6 +162,32 @@ def produce_library() -> ProduceLibrary | None:
     one that was built before them.
     """
     return _load(kernel.library())
+
+
+Receive: TypeAlias = "Callable[[Buffer, Address, int, int], Batch | None]"
+"""(a partition's records, the address of its rules, now in milliseconds, version of Produce) to the
+batch if it is to be appended as it is, None where Python has to decide.
+"""
+
+
+@cache
+def receiver(library: Library | None) -> Receive | None:
+    """Return what checks header, CRC and records of a batch and makes its object, in one call; None
+    without a kernel, or with one that cannot.
+    """
+    if library is None or _load(library) is None:
+        return None
+    native = codec_of(library.path)
+    if native is None:
+        return None
+    from millstream.records.batch import Batch
+
+    slots = slots_of(Batch, ("buffer", *BATCH_FIELDS))
+    if slots is None:
+        return None
+    places = (c_int32 * len(BATCH_FIELDS))(*(slots[name] for name in BATCH_FIELDS))
+    works_with = Receiver(batch_type=id(Batch), buffer_slot=slots["buffer"], slots=places)
+    return native.new(Kind.RECEIVE, works_with, Batch)
 
 
 def why_not() -> str:

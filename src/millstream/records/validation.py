@@ -51,8 +51,9 @@ from millstream.records.batch import (
 )
 from millstream.records.compression import Codec, OverCapError
 from millstream.records.crc32c import Buffer, checksum
+from millstream.records.kernel import library
 from millstream.records.limits import NotOneBatchError, ProduceLimits, UncheckedBatch
-from millstream.records.produce_kernel import NOT_PLAIN, produce_library
+from millstream.records.produce_kernel import NOT_PLAIN, produce_library, receiver
 from millstream.records.record import MIN_RECORD_BYTES
 from millstream.records.record_checks import (
     check_records,
@@ -112,6 +113,16 @@ def validate_produced(
     Raises KafkaError with the code of the first broken rule, a :class:`RecordsRefusedError` where
     single records are at fault.
     """
+    receive = receiver(library())
+    if receive is not None:
+        plain = receive(records, limits.rules_address, now_ms, version)
+        if plain is not None:
+            return plain
+    return _validated(records, limits, version, now_ms)
+
+
+def _validated(records: Buffer, limits: ProduceLimits, version: int, now_ms: int) -> Batch:
+    """Check a batch rule by rule."""
     view = memoryview(records)
     if len(view) < HEADER_SIZE:
         view = _only_batch(view, version)
@@ -126,9 +137,9 @@ def validate_produced(
         or (codec == _ZSTD and version < _ZSTD_SINCE_VERSION)
     ):
         raise _early_error(batch, limits, version)
-    kernel = None if codec else produce_library()
-    if kernel is not None:
-        largest = kernel.check_batch(limits.rules_address, kernel.buffers, view, now_ms)
+    checks = None if codec else produce_library()
+    if checks is not None:
+        largest = checks.check_batch(limits.rules_address, checks.buffers, view, now_ms)
         if largest != NOT_PLAIN:
             if largest == batch.max_timestamp and not limits.log_append_time:
                 return batch

@@ -89,6 +89,8 @@ class ReadState:
 
 FollowerEffect: TypeAlias = Append | Truncate | RestartAt | ReadState
 
+_APPEND: Final = (Append(),)
+
 
 @dataclass(frozen=True, slots=True)
 class FollowerRules:
@@ -143,7 +145,7 @@ class FollowerReplication:
         self._refused_since_ms = None
         if answer.diverging is not None:
             return self._diverging(answer.diverging, log, now_ms)
-        return (Append(),)
+        return _APPEND
 
     def _diverging(
         self, diverging: EpochEndOffset, log: LogView, now_ms: float

@@ -18,16 +18,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from millstream.client.conversation import Conversation
-from millstream.client.errors import UnsupportedVersionError
+from millstream.client.errors import ClientError, UnsupportedVersionError
 from millstream.model.broker import BrokerId, Endpoint
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode, KafkaError, ProtocolError
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import Outgoing
+from millstream.security.sasl.mechanism import SaslClient
+
+if TYPE_CHECKING:
+    from millstream.client.core.authentication import SaslExchange
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +39,17 @@ CONTROLLER_LANE: Final = "controller"
 """The lane of messages between the controller and the brokers."""
 
 FETCH_STATES_LANE: Final = "fetch-states"
+
+_RENEWED_AFTER: Final = 0.9
+"""The part of a session after which it is renewed."""
+
+_LEAST_SESSION_MS: Final = 1_000.0
+"""A broker refuses to authenticate a connection anew within a second."""
+
+NewSaslClient: TypeAlias = Callable[[], Deferred[SaslClient]]
+"""Makes this broker's side of an exchange; it fails while there are no credentials (a token that
+cannot be had).
+"""
 
 
 class TransportOwner(Protocol):
@@ -103,11 +118,31 @@ class _Incarnation:
 
     ::
 
-        connecting ──connected──▶ negotiating ──versions agreed──▶ open
+        connecting ──connected──▶ negotiating ──versions agreed──▶ [authenticating ──▶] open
+
+    A session that ends is renewed before: requests wait until those before them are answered and
+    this broker has authenticated again (KIP-368).
     """
 
-    def __init__(self, network: Network, endpoint: Endpoint, client_id: str) -> None:
+    def __init__(
+        self,
+        network: Network,
+        endpoint: Endpoint,
+        client_id: str,
+        clock: Clock,
+        new_sasl: NewSaslClient | None,
+    ) -> None:
         self.endpoint = endpoint
+        self._clock = clock
+        self._new_sasl = new_sasl
+        self._exchange: SaslExchange | None = None
+        """The authentication that is going on."""
+        self._awaits_credentials = False
+        """True while a token is fetched with which to authenticate."""
+        self._renewal: TimerHandle | None = None
+        self._renews = False
+        """True while the answers are awaited that come before an authentication."""
+        self._negotiated = False
         self._conversation = Conversation(client_id)
         self._waiting: deque[_Asked] = deque()
         self._sent: deque[_Asked] = deque()
@@ -119,7 +154,7 @@ class _Incarnation:
     @property
     def received_size(self) -> int:
         """How many bytes have arrived since versions were agreed."""
-        return self._transport.received_size - self._negotiation_size if self._open else 0
+        return self._transport.received_size - self._negotiation_size if self._negotiated else 0
 
     def ask(self, asked: _Asked) -> None:
         """Send a request now, or once versions are agreed."""
@@ -133,6 +168,8 @@ class _Incarnation:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._renewal is not None:
+            self._renewal.cancel()
         self._transport.close()
         sent, self._sent = self._sent, deque()
         waiting, self._waiting = self._waiting, deque()
@@ -149,19 +186,101 @@ class _Incarnation:
 
     def frame_received(self, frame: memoryview) -> None:
         """Take the answer to the oldest request."""
-        if self._open:
+        if self._open or self._renews:
             response = self._conversation.take(frame)
             self._sent.popleft().complete(response)
+            if self._renews and not self._sent and not self.is_closed:
+                self._authenticate()
+            return
+        if self._awaits_credentials:
+            raise ProtocolError("an answer came to nothing that was asked")
+        if self._exchange is not None:
+            self._continue(self._exchange, self._conversation.take(frame))
             return
         version = self._conversation.take_versions(frame)
         if version is not None:
             self._transport.send(self._conversation.request_versions(version))
-            return
+        elif self._new_sasl is not None:
+            self._authenticate()
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Send what waits."""
         self._open = True
-        self._negotiation_size = self._transport.received_size
+        if not self._negotiated:
+            self._negotiated = True
+            self._negotiation_size = self._transport.received_size
         waiting, self._waiting = self._waiting, deque()
         for asked in waiting:
             self._send(asked)
+
+    def _authenticate(self) -> None:
+        """Say who this broker is, on a new connection or again. ProtocolError ends the
+        connection.
+        """
+        assert self._new_sasl is not None
+        self._renews = False
+        credentials = self._new_sasl()
+        if credentials.done:
+            self._begin_exchange(credentials)
+        else:
+            self._awaits_credentials = True
+            credentials.on_done(self._credentials_fetched)
+
+    def _credentials_fetched(self, credentials: Deferred[SaslClient]) -> None:
+        self._awaits_credentials = False
+        if self.is_closed:
+            return
+        try:
+            self._begin_exchange(credentials)
+        except ProtocolError as error:
+            self.close(str(error))
+
+    def _begin_exchange(self, credentials: Deferred[SaslClient]) -> None:
+        from millstream.client.core.authentication import SaslExchange
+
+        try:
+            exchange = self._exchange = SaslExchange(credentials.result())
+        except ClientError as error:
+            log.warning("%s: this broker cannot say who it is: %s", self.endpoint, error)
+            raise ProtocolError(str(error)) from error
+        try:
+            self._ask_in_exchange(exchange.begin(self._conversation))
+        except UnsupportedVersionError as error:
+            raise ProtocolError(str(error)) from error
+
+    def _continue(self, exchange: SaslExchange, response: Response) -> None:
+        try:
+            request = exchange.take(response)
+        except ClientError as error:
+            log.warning("%s: this broker is not let in: %s", self.endpoint, error)
+            raise ProtocolError(str(error)) from error
+        if request is not None:
+            self._ask_in_exchange(request)
+            return
+        self._exchange = None
+        if exchange.session_lifetime_ms:
+            wait_ms = max(exchange.session_lifetime_ms * _RENEWED_AFTER, _LEAST_SESSION_MS)
+            self._renewal = self._clock.call_later(wait_ms, self._renew)
+        self._begin()
+
+    def _ask_in_exchange(self, request: Request) -> None:
+        version = self._conversation.version_for(type(request))
+        self._transport.send(self._conversation.ask(request, version))
+
+    def _renew(self) -> None:
+        """Authenticate again, once what was sent is answered."""
+        if self.is_closed:
+            return
+        self._open = False
+        self._renews = True
+        if self._sent:
+            return
+        try:
+            self._authenticate()
+        except ProtocolError as error:
+            self.close(str(error))
 
     def closed(self, reason: str) -> None:
         """The connection was closed, or could not be made."""
@@ -196,11 +315,13 @@ class BrokerChannel:
         clock: Clock,
         client_id: str,
         endpoint: Callable[[], Endpoint | None],
+        new_sasl: NewSaslClient | None = None,
     ) -> None:
         self._network = network
         self._clock = clock
         self._client_id = client_id
         self._endpoint = endpoint
+        self._new_sasl = new_sasl
         self._current: _Incarnation | None = None
 
     def send(
@@ -239,7 +360,9 @@ class BrokerChannel:
             self.close("the broker has moved")
             current = None
         if current is None or current.is_closed:
-            current = self._current = _Incarnation(self._network, endpoint, self._client_id)
+            current = self._current = _Incarnation(
+                self._network, endpoint, self._client_id, self._clock, self._new_sasl
+            )
         return current
 
     def _expire(self, incarnation: _Incarnation, asked: _Asked) -> None:
@@ -263,8 +386,13 @@ class BrokerChannels:
         *,
         client_id: str,
         endpoint_of: Callable[[BrokerId], Endpoint | None],
+        new_sasl: NewSaslClient | None = None,
     ) -> None:
+        """``new_sasl`` makes this broker's side of an authentication; None where the listener of
+        brokers asks for none.
+        """
         self._network = network
+        self._new_sasl = new_sasl
         self._clock = clock
         self._client_id = client_id
         self._endpoint_of = endpoint_of
@@ -279,6 +407,7 @@ class BrokerChannels:
                 self._clock,
                 self._client_id,
                 lambda: self._endpoint_of(broker_id),
+                self._new_sasl,
             )
         return channel
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from millstream.model.deferred import Deferred
@@ -53,6 +53,8 @@ class ThreadOffload:
     def __init__(self, call_on_loop: Callable[[Callable[[], None]], object]) -> None:
         self._call_on_loop = call_on_loop
         self._lanes: dict[str, queue.SimpleQueue[Callable[[], None] | None]] = {}
+        self._working: dict[str, Callable[[], object]] = {}
+        """What each lane does now."""
         self._threads: list[threading.Thread] = []
 
     def run(self, lane: str, function: Callable[[], T]) -> Deferred[T]:
@@ -60,6 +62,7 @@ class ThreadOffload:
         outcome: Deferred[T] = Deferred()
 
         def work() -> None:
+            self._working[lane] = function
             try:
                 value = function()
             except Exception as error:
@@ -67,6 +70,8 @@ class ThreadOffload:
                 self._call_on_loop(lambda: outcome.fail(failure))
             else:
                 self._call_on_loop(lambda: outcome.complete(value))
+            finally:
+                self._working.pop(lane, None)
 
         self._lane(lane).put(work)
         return outcome
@@ -79,6 +84,12 @@ class ThreadOffload:
             thread.join()
         self._lanes.clear()
         self._threads.clear()
+
+    def work(self) -> Iterator[tuple[str, int, str]]:
+        """Yield each lane: its name, how many tasks wait for it, and what it does, if anything."""
+        for name, waiting in tuple(self._lanes.items()):
+            task = self._working.get(name)
+            yield name, waiting.qsize(), "" if task is None else f"works at {task}"
 
     def _lane(self, name: str) -> queue.SimpleQueue[Callable[[], None] | None]:
         lane = self._lanes.get(name)

@@ -18,6 +18,13 @@ def pause(clock: Clock, delay_ms: float) -> Deferred[None]:
     return over
 
 
+def next_pass(clock: Clock) -> Deferred[None]:
+    """Return what is filled in the next pass of the loop: what waits there is done before."""
+    over: Deferred[None] = Deferred()
+    clock.call_soon(lambda: over.complete(None))
+    return over
+
+
 def at_most(clock: Clock, work: Deferred[T], limit_ms: float) -> Deferred[T | None]:
     """Return what is filled as ``work`` is, or with None once the limit has passed.
 

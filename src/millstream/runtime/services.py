@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
     from millstream.model.deferred import Deferred
     from millstream.protocol.message import Request, Response
+    from millstream.runtime.audit.audit_log import AuditLog
+    from millstream.runtime.authentication.delegation_tokens import DelegationTokens
+    from millstream.runtime.client_usage import ClientUsage
     from millstream.runtime.controlling.controller import Controller
     from millstream.runtime.coordinators.coordinator_registry import CoordinatorRegistry
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.partitions import Partitions
     from millstream.runtime.share.persister import SharePersister
     from millstream.runtime.share.share_partitions import SharePartitions
+    from millstream.runtime.telemetry.client_telemetry import ClientTelemetry
+    from millstream.security.authorizer import Authorizer
     from millstream.storage.log_manager import LogManager
 
 
@@ -76,6 +81,27 @@ class Services:
     send_request: SendRequest
     random_bytes: Callable[[int], bytes]
     """All the chance that a handler has: so many bytes of it."""
+    quotas: ClientUsage | None = None
+    """What clients use of their quotas; None while no quota is set."""
+    authorizer: Authorizer | None = None
+    """Decides who may do what; None on a broker that lets everybody do everything."""
+    telemetry: ClientTelemetry | None = None
+    """What clients push of their own metrics; None where nobody shows it (`metrics.port`)."""
+    audit: AuditLog | None = None
+    """Records what clients do; None while every kind of event is off."""
+
+    _delegation_tokens: DelegationTokens | None = None
+
+    @property
+    def delegation_tokens(self) -> DelegationTokens:
+        """The delegation tokens that this broker knows."""
+        found = self._delegation_tokens
+        if found is None:
+            from millstream.runtime.authentication.delegation_tokens import DelegationTokens
+
+            found = DelegationTokens(self.config, self.metadata.entities, self.clock)
+            self._delegation_tokens = found
+        return found
 
     @property
     def shares(self) -> SharePartitions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from millstream.config.broker import BrokerConfig
@@ -21,7 +21,9 @@ from millstream.coordinator.share.partitioner import share_coordinator_partition
 from millstream.model.broker import BrokerNode
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred, spawn
+from millstream.model.entities import EntityKind, EntityValue
 from millstream.model.errors import StorageError
+from millstream.model.features import SHARE_VERSION, FinalizedFeatures
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import (
@@ -51,7 +53,7 @@ from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.services import EnsureTopic, Services
 from millstream.server.broker_requests import BrokerRequests
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.kafka_metadata import KafkaTopics
+from millstream.storage.kafka_metadata import KafkaMetadataLogs
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
     from millstream.runtime.share.persister import SharePersister
     from millstream.runtime.share.share_partitions import SharePartitions
+    from millstream.security.authorizer import Authorizer
 
 log = logging.getLogger(__name__)
 
@@ -82,21 +85,24 @@ class BrokerCore:
         config: BrokerConfig,
         *,
         clock: Clock,
+        cluster_clock: Clock | None = None,
         offload: Offload,
         environment: LogEnvironment,
         random_bytes: Callable[[int], bytes],
         on_directory_failed: Callable[[str], None],
     ) -> None:
         self.clock = clock
+        self.cluster_clock = cluster_clock or clock
+        """The clock of what is agreed with other processes (``server.machine``)."""
         self.offload = offload
         self.environment = environment
         self.dynamic = DynamicConfig(config)
-        self.metadata = MetadataCache("")
+        self.metadata = MetadataCache("", on_features_changed=self._features_changed)
         self._config = config
         self._random_bytes = random_bytes
         self.log_manager = LogManager(config.log_directories, environment, broker_id=config.broker)
-        self._kafka_topics = KafkaTopics(environment.file_system, self._kafka_directories)
-        self._requests = BrokerRequests(config.broker, clock)
+        self._kafka_metadata = KafkaMetadataLogs(environment.file_system, self._kafka_directories)
+        self._requests = BrokerRequests(config.broker, self.cluster_clock)
         self._verifier: TransactionVerifier | None = None
         self.partitions = Partitions(
             config.broker,
@@ -133,7 +139,7 @@ class BrokerCore:
             self.partitions,
         )
         self._shares: SharePartitions | None = None
-        self._cleaner = LogCleaner(
+        self.cleaner = LogCleaner(
             clock,
             offload,
             self.dynamic,
@@ -141,13 +147,13 @@ class BrokerCore:
             environment=environment,
             on_storage_error=self.partitions.storage_failed,
         )
-        self._maintenance = LogMaintenance(
+        self.maintenance = LogMaintenance(
             clock,
             offload,
             self.dynamic,
             self.log_manager,
             self.partitions,
-            busy=lambda: self._cleaner.busy,
+            busy=lambda: self.cleaner.busy,
         )
         self._mover = ReplicaMover(
             clock,
@@ -155,7 +161,7 @@ class BrokerCore:
             self.dynamic,
             log_manager=self.log_manager,
             partitions=self.partitions,
-            cleaner=self._cleaner,
+            cleaner=self.cleaner,
         )
 
     # --- what its metadata store needs -----------------------------------------------------------
@@ -174,7 +180,7 @@ class BrokerCore:
         name, index = each.topic_partition.topic, each.topic_partition.partition
         if self.metadata.topic(name) is not None:
             return FoundLog(each.topic_id, each.latest_epoch)
-        topic = self._kafka_topics.find(name, each.topic_id)
+        topic = self._kafka_metadata.find_topic(name, each.topic_id)
         if topic is None:
             configs = cautious_settings(name, self.dynamic.current)
             return FoundLog(each.topic_id, each.latest_epoch, configs)
@@ -184,6 +190,26 @@ class BrokerCore:
             topic.configs,
             topic.partition_count,
         )
+
+    def found_group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of groups in Apache Kafka's metadata log, if there is one."""
+        return self._kafka_metadata.group_configs()
+
+    def found_entities(self) -> Mapping[EntityKind, Mapping[str, EntityValue]]:
+        """Return rules of access, quotas, SCRAM users and delegation tokens in Apache Kafka's
+        metadata log, if there is one. Tokens are those of `delegation.token.secret.key`: without it
+        nobody could use them.
+        """
+        found = self._kafka_metadata.entities()
+        tokens = found.get(EntityKind.DELEGATION_TOKEN)
+        if tokens and not self._config.delegation_token_secret_key:
+            log.warning(
+                "%d delegation tokens of Apache Kafka are not taken over: there is no "
+                "delegation.token.secret.key, which has to be that of before",
+                len(tokens),
+            )
+            return {kind: each for kind, each in found.items() if each is not tokens}
+        return found
 
     def _kafka_directories(self) -> list[str]:
         """Return the directories that may contain a metadata log of Apache Kafka."""
@@ -211,7 +237,7 @@ class BrokerCore:
         unknown = [
             topic.name
             for topic, count in adoption.topics
-            if not count and self._kafka_topics.find(topic.name, topic.topic_id) is None
+            if not count and self._kafka_metadata.find_topic(topic.name, topic.topic_id) is None
         ]
         if unknown:
             log.warning(
@@ -253,15 +279,15 @@ class BrokerCore:
         leads.
         """
         self.coordinators.begin()
-        self._maintenance.start()
+        self.maintenance.start()
         if self._config.log_cleaner_enable:
-            self._cleaner.start()
+            self.cleaner.start()
         self._mover.resume()
 
     async def stop(self) -> None:
         """Resign all leaderships and answer all waiting requests."""
-        self._maintenance.stop()
-        await self._cleaner.stop()
+        self.maintenance.stop()
+        await self.cleaner.stop()
         self._mover.stop()
         self.coordinators.stop()
         if self._share_persister is not None:
@@ -311,9 +337,18 @@ class BrokerCore:
             replica_mover=self._mover,
             send_request=self._requests.send,
             random_bytes=self._random_bytes,
+            authorizer=self._authorizer(),
         )
         self._requests.begin(services)
         return services
+
+    def _authorizer(self) -> Authorizer | None:
+        """Return what decides who may do what, None where everybody may do everything."""
+        if not self._config.authorizer_class_name:
+            return None
+        from millstream.runtime.metadata.access_rules import authorizer_of
+
+        return authorizer_of(self._config, self.metadata.entities)
 
     def _producer_ids_of(self, store: MetadataStore) -> ProducerIds:
         logs = self.log_manager.logs()
@@ -414,6 +449,11 @@ class BrokerCore:
             )
         return self._shares
 
+    def _features_changed(self, features: FinalizedFeatures) -> None:
+        """End all share sessions where share groups are switched off."""
+        if self._shares is not None and not features.level(SHARE_VERSION):
+            self._shares.forget_all()
+
     def _topic_id_of(self, name: str) -> TopicId | None:
         image = self.metadata.topic(name)
         if image is not None:
@@ -426,7 +466,7 @@ class BrokerCore:
         if image is not None and topic_id in (None, image.topic_id):
             return image.config
         defaults = self.dynamic.current.topic_defaults
-        topic = self._kafka_topics.find(topic_partition.topic, topic_id)
+        topic = self._kafka_metadata.find_topic(topic_partition.topic, topic_id)
         # For a log of an unknown topic, gaps are assumed to come from compaction, not from loss.
         overrides = {"cleanup.policy": "compact,delete"} if topic is None else topic.configs
         # Invalid settings are reported where the topic is applied.

@@ -16,11 +16,15 @@ from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
+from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY
 from millstream.protocol.message import Request, Response
 from millstream.runtime.services import Services
 
 COORDINATOR_LANE: Final = "coordinator"
 """The connection to another broker that these requests share: none of them may be held for long."""
+
+AUDIT_LOG_LANE: Final = "audit-log"
+"""That of the audit log, whose requests wait until their records are committed."""
 
 LOCAL_PEER: Final = "local"
 """The host in the envelope of a request that this broker sends to itself."""
@@ -41,7 +45,8 @@ class BrokerRequests:
     def send(
         self, broker_id: BrokerId, request: Request, timeout_ms: int, version: int | None = None
     ) -> Deferred[Response]:
-        """Send a request in ``version``, or the highest that both sides know.
+        """Send a request in ``version``, or the highest that both sides know; of an API of brokers
+        alone, which is not advertised, the highest there is.
 
         Fails as ``BrokerChannel.send`` does: BROKER_NOT_AVAILABLE where it was not sent,
         NETWORK_EXCEPTION or REQUEST_TIMED_OUT where nobody knows whether it was served. A request
@@ -55,8 +60,11 @@ class BrokerRequests:
         if broker_id == self._broker_id:
             return self._handle_here(services, request, timeout_ms, version)
         assert services.cluster is not None
+        lane = COORDINATOR_LANE
+        if request.API_KEY >= FIRST_INTERNAL_KEY:
+            lane, version = AUDIT_LOG_LANE, APIS[request.API_KEY].last_version
         return services.cluster.channels.send(
-            broker_id, request, timeout_ms, version=version, lane=COORDINATOR_LANE
+            broker_id, request, timeout_ms, version=version, lane=lane
         )
 
     def _handle_here(
@@ -97,7 +105,7 @@ class BrokerRequests:
         assert route is not None, f"API {request.API_KEY} is not served"
         listener = "" if services.cluster is None else services.cluster.listener_name
         context = RequestContext(
-            ConnectionInfo(0, listener, LOCAL_PEER, 0),
+            ConnectionInfo(0, listener, LOCAL_PEER, 0, is_own=True),
             request.API_KEY,
             route.last_version if version is None else version,
             0,

@@ -16,7 +16,7 @@ from millstream.model.errors import StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import TopicPartition
-from millstream.runtime.broker_channels import Network
+from millstream.runtime.broker_channels import Network, NewSaslClient
 from millstream.runtime.membership.cluster_member import ClusterMember, LocalBroker
 from millstream.runtime.replicas.leader_role import ReplicationContext
 from millstream.runtime.replicas.partitions import is_damaged
@@ -40,12 +40,13 @@ class ClusterBroker:
         *,
         listener_name: str,
         session_timeout_ms: int,
+        new_sasl: NewSaslClient | None = None,
     ) -> None:
         self._core = core
         self.member = ClusterMember(
             core.controller_state(),
             store,
-            core.clock,
+            core.cluster_clock,
             core.metadata,
             network,
             listener_name=listener_name,
@@ -55,15 +56,17 @@ class ClusterBroker:
                 offline_replicas=lambda: core.partitions.offline,
                 silent_followers=self._silent_followers,
                 read_states_of=self._read_states_of,
+                read_all_states=self._read_all_states,
                 unreachable_leaders=self._unreachable_leaders,
                 listener=core,
                 on_registered=self._registered,
                 on_store_failed=core.partitions.storage_failed,
+                new_sasl=new_sasl,
             ),
         )
         context = ReplicationContext(
             broker_id=core.dynamic.static.broker,
-            clock=core.clock,
+            clock=core.cluster_clock,
             config=core.dynamic,
             metadata=core.metadata,
             proposer=self.member.proposals,
@@ -114,6 +117,9 @@ class ClusterBroker:
 
     def _read_states_of(self, followers: Collection[BrokerId]) -> None:
         self._replica_manager.read_states_of(followers)
+
+    def _read_all_states(self) -> None:
+        self._replica_manager.read_all_states()
 
     def _unreachable_leaders(self) -> Collection[BrokerId]:
         return self._replica_manager.unreachable_leaders()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millstream.handlers import api_versions
 from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
@@ -23,18 +23,26 @@ from millstream.model.errors import (
     ProtocolError,
 )
 from millstream.net.connection import Served
-from millstream.net.listener import Peer
+from millstream.net.listener import Peer, Session
 from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.protocol.codec import (
     RequestHeader,
-    decode_request_header,
     encode_response,
     request_decoder,
     response_encoder,
 )
+from millstream.protocol.framing import FrameReader
+from millstream.protocol.headers import header_decoder
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import Outgoing
 from millstream.runtime.services import Services
+from millstream.server.audit_switch import AuditSwitch
+from millstream.server.client_quota_switch import ClientQuotaSwitch
+from millstream.server.metrics.switch import MonitoringSwitch
+
+if TYPE_CHECKING:
+    from millstream.runtime.authentication.listener_authentication import ListenerAuthentication
+    from millstream.server.machine import Around
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +67,9 @@ class DispatchSession:
         self.serve: Callable[[memoryview], Served] = partial(dispatcher.serve, connection)
         """Answers one frame."""
 
+    def limit(self, frames: FrameReader) -> None:
+        """Set no limit of its own: nobody has to authenticate here."""
+
     def closed(self) -> None:
         """Drop the parked requests of a closed connection, and what ends with it."""
         abandon, self._connection.abandon = self._connection.abandon, None
@@ -71,19 +82,59 @@ class DispatchSession:
 class Dispatcher:
     """Serves the requests of every connection."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(
+        self,
+        services: Services,
+        authentication: ListenerAuthentication | None = None,
+        around: Around | None = None,
+    ) -> None:
+        """``authentication`` is None for a broker without SASL. ``around`` is put around each
+        handler when it is prepared (``server.machine``).
+        """
         self._services = services
+        self._authentication = authentication
+        self._around = around
         self._ready: dict[tuple[int, int], _Ready] = {}
+        self._decode_header = header_decoder()
+        self._quotas = ClientQuotaSwitch(services, self._ready.clear)
+        self.audit = AuditSwitch(services, self._ready.clear)
+        self.monitoring = MonitoringSwitch(services, self._ready.clear)
 
-    def open_session(self, peer: Peer) -> DispatchSession:
-        """Return the session of one connection."""
-        return DispatchSession(
-            self, ConnectionInfo(peer.connection_id, peer.listener, peer.host, peer.port)
+    def open_session(self, peer: Peer) -> Session:
+        """Return the session of one connection. Only where clients have to authenticate does it
+        look at each frame before it is served.
+        """
+        connection = ConnectionInfo(
+            peer.connection_id,
+            peer.listener,
+            peer.host,
+            peer.port,
+            principal=peer.principal,
+            mute=peer.mute,
+        )
+        session = DispatchSession(self, connection)
+        authentication = self._authentication
+        if authentication is None:
+            return session
+        mechanisms = authentication.mechanisms(peer.listener)
+        if mechanisms is None:
+            return session
+        from millstream.server.sasl_session import SaslSession
+
+        return SaslSession(
+            self._services,
+            connection,
+            authentication.open(peer.listener),
+            serve_request=session.serve,
+            end=session.closed,
+            counts=authentication.counts,
+            max_frame_bytes=mechanisms.max_receive_bytes,
+            on_authenticated=peer.on_authenticated,
         )
 
     def serve(self, connection: ConnectionInfo, frame: memoryview) -> Served:
         """Answer one request; ProtocolError and ConnectionClosedError end the connection."""
-        header = decode_request_header(frame)
+        header = self._decode_header(frame)
         ready = self._ready.get((header.key, header.version))
         if header.key >= FIRST_INTERNAL_KEY:
             self._check_inter_broker(connection, header)
@@ -120,9 +171,15 @@ class Dispatcher:
     def _prepare(self, route: Route, header: RequestHeader) -> _Ready:
         """Load the handler and the codecs of one API in one version, at its first request."""
         key, version = header.key, header.version
-        ready = _Ready(
-            request_decoder(key, version), route.handle(), response_encoder(key, version)
-        )
+        decode: Callable[[memoryview, int], Request] = request_decoder(key, version)
+        handle = self.audit.around(route, route.handle_of(self._services))
+        gate = self._quotas.active
+        if gate is not None:
+            decode, handle = gate.guard(key, decode, handle, _failure)
+        handle = self.monitoring.around(key, handle)
+        if self._around is not None:
+            decode, handle = self._around(route, version, decode, handle)
+        ready = _Ready(decode, handle, response_encoder(key, version))
         self._ready[key, version] = ready
         return ready
 

@@ -10,29 +10,41 @@ import sys
 from collections.abc import Callable
 
 from millstream.config.broker import BrokerConfig, without_effect
+from millstream.config.unguarded import unguarded
 from millstream.records.produce_kernel import why_not
 from millstream.records.validation import WALKED_RECORDS
 from millstream.runtime.logs.log_loading import LoadingStoppedError
 from millstream.server.broker import Broker
+from millstream.server.log_format import configure_log
 
 log = logging.getLogger(__name__)
 
+Handler = Callable[..., None]
 Announce = Callable[[str, int, list[str]], None]
 """Called once with the host, the port and the log directories, when the broker is ready."""
 
 
-def run(config: BrokerConfig, announce: Announce) -> int:
+NewBroker = Callable[[BrokerConfig, asyncio.AbstractEventLoop, Callable[[], None]], Broker]
+"""Makes the broker for its settings, on a loop; what it is given last ends the process."""
+
+
+def new_broker(
+    config: BrokerConfig, loop: asyncio.AbstractEventLoop, on_fatal: Callable[[], None]
+) -> Broker:
+    """Make a broker on the real machine."""
+    return Broker(config, loop, on_fatal=on_fatal)
+
+
+def run(config: BrokerConfig, announce: Announce, new_broker: NewBroker = new_broker) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; return the exit code: 0, or 1 when every disk has
-    failed. SIGHUP stays ignored if it was, as under `nohup`.
+    failed. SIGHUP stays ignored if it was, as under `nohup`. A broker that has listeners with TLS,
+    or an audit log in a file, does not end by it: it reads its certificates and opens the file
+    again. SIGUSR1 has it write into its log what it does and waits for.
 
     Raises ConfigError, StorageError or OSError when the broker cannot start.
     """
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    ignored = without_effect(config.overrides)
-    if ignored:
-        log.warning("settings without effect here: %s", ", ".join(ignored))
+    configure_log(config.log_format, sys.stderr)
+    _warn_of_settings(config)
     _warn_without_a_kernel()
     loop = _new_event_loop()
     stopped = False
@@ -46,13 +58,18 @@ def run(config: BrokerConfig, announce: Announce) -> int:
         if not loop.is_closed():  # a second signal during the stop
             loop.call_soon_threadsafe(loop.stop)
 
-    # Not by the loop's handlers: they would lose a signal that arrives while the loop does not run,
-    # as during start-up.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, stop)
+    def hang_up(*_: object) -> None:
+        if broker is None or not broker.hang_up():
+            stop()
+
+    _handle_signals(
+        stop,
+        hang_up,
+        lambda *_: None if broker is None else broker.diagnose(),
+        even_if_ignored=config.outlives_hang_up,
+    )
     try:
-        broker = Broker(config, loop, on_fatal=stop)
+        broker = new_broker(config, loop, stop)
         if stopped:
             broker.interrupt()
         try:
@@ -70,6 +87,28 @@ def run(config: BrokerConfig, announce: Announce) -> int:
     finally:
         loop.close()
     return 1 if broker.failed else 0
+
+
+def _handle_signals(
+    stop: Handler, hang_up: Handler, diagnose: Handler, *, even_if_ignored: bool
+) -> None:
+    """Not by the loop's handlers: they would lose a signal that arrives while the loop does not
+    run, as during start-up.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    signal.signal(signal.SIGUSR1, diagnose)
+    if even_if_ignored or signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, hang_up)
+
+
+def _warn_of_settings(config: BrokerConfig) -> None:
+    """Log which settings do nothing here, and which protect less than they seem to."""
+    ignored = without_effect(config.overrides)
+    if ignored:
+        log.warning("settings without effect here: %s", ", ".join(ignored))
+    for sentence in unguarded(config):
+        log.warning("%s", sentence)
 
 
 def _warn_without_a_kernel() -> None:

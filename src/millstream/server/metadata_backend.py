@@ -1,7 +1,7 @@
 """The metadata store of a broker and the steps of its life cycle: standalone, or in a cluster.
 
-``server.broker`` goes through the same steps for both; what differs is here. kazoo and the cluster
-modules are loaded only if `zookeeper.connect` is set.
+``server.broker`` goes through the same steps for both; what differs is here. The cluster modules
+are loaded only in a cluster, and kazoo only if `zookeeper.connect` is set.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConfigError, StorageError
 from millstream.model.metadata_store import MetadataStore
+from millstream.net.channel import ClientTls
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.standalone_controller import StandaloneController
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.services import EnsureTopic
 from millstream.server.broker_core import BrokerCore
+from millstream.server.machine import Machine, as_it_is
 
 if TYPE_CHECKING:
+    from millstream.runtime.broker_channels import Network
     from millstream.runtime.membership.cluster_member import ClusterMember
 
 log = logging.getLogger(__name__)
@@ -119,6 +122,8 @@ class StandaloneBackend:
             self._standalone.start(
                 node,
                 found=core.found(),
+                found_group_configs=core.found_group_configs,
+                found_entities=core.found_entities,
                 clean_shutdown=manager.had_clean_shutdown,
                 settle=core.settle_adoption,
                 cluster_id=manager.cluster_id,
@@ -158,10 +163,38 @@ def _metadata_directory(core: BrokerCore) -> Path:
     return first
 
 
-def metadata_backend(core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> MetadataBackend:
-    """Return the metadata backend for a broker's settings."""
-    if core.dynamic.static.zookeeper_connect:
-        from millstream.server.zookeeper_backend import ZooKeeperBackend
+def metadata_backend(
+    core: BrokerCore,
+    loop: AbstractEventLoop,
+    wait: Wait,
+    tls: ClientTls | None = None,
+    machine: Machine | None = None,
+) -> MetadataBackend:
+    """Return the metadata backend for a broker's settings. ``tls`` is how connections to other
+    brokers are encrypted; ``machine`` is put around those to brokers and to a keeper.
+    """
+    config = core.dynamic.static
+    if not config.is_in_cluster:
+        return StandaloneBackend(core, wait)
+    from millstream.net.channel import LoopNetwork
+    from millstream.server.cluster_backend import ClusterBackend, SharedStore
 
-        return ZooKeeperBackend(core, loop, wait)
-    return StandaloneBackend(core, wait)
+    network: Network = LoopNetwork(loop, tls)
+    if machine is not None:
+        network = machine.network(network)
+    store: SharedStore
+    if config.zookeeper_connect:
+        from millstream.server.zookeeper_backend import zookeeper_store
+
+        store = zookeeper_store(config, core.cluster_clock, loop)
+        unreachable = f"zookeeper.connect: no server answers at {config.zookeeper_connect}"
+    else:
+        from millstream.server.keeper_backend import keeper_store
+
+        store = keeper_store(
+            config, core.cluster_clock, loop, as_it_is if machine is None else machine.links
+        )
+        unreachable = (
+            f"metadata.keeper.socket: no keeper answers at {config.metadata_keeper_socket}"
+        )
+    return ClusterBackend(core, store, network, wait, unreachable=unreachable)

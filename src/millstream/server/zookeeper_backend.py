@@ -1,109 +1,78 @@
-"""The metadata backend of a broker in a cluster: the store is ZooKeeper, the controller may be
-another broker.
-"""
+"""The metadata store of a cluster in a ZooKeeper ensemble, by a broker's settings."""
 
 from __future__ import annotations
 
-import logging
 from asyncio import AbstractEventLoop
+from ssl import SSLContext
 
-from millstream.model.broker import BrokerNode
-from millstream.model.deferred import Deferred, spawn
+from millstream.config.broker import BrokerConfig
+from millstream.model.clock import Clock
 from millstream.model.errors import ConfigError
-from millstream.model.metadata_store import ConnectionLossError, MetadataStore, MetadataStoreError
-from millstream.net.channel import LoopNetwork
-from millstream.runtime.controlling.controller import Controller
-from millstream.runtime.membership.cluster_member import ClusterMember
-from millstream.runtime.services import EnsureTopic
-from millstream.server.broker_core import BrokerCore
-from millstream.server.cluster_broker import ClusterBroker
-from millstream.server.metadata_backend import Wait
 from millstream.zookeeper.metadata_store import ZooKeeperMetadataStore
+from millstream.zookeeper.security import ZooKeeperSecurity
 
-log = logging.getLogger(__name__)
+
+def zookeeper_store(
+    config: BrokerConfig, clock: Clock, loop: AbstractEventLoop
+) -> ZooKeeperMetadataStore:
+    """Return the store that `zookeeper.connect` names, not connected yet; ConfigError names the
+    setting that is wrong.
+    """
+    assert config.zookeeper_connect is not None
+    return ZooKeeperMetadataStore(
+        config.zookeeper_connect,
+        clock=clock,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        call_on_loop=loop.call_soon_threadsafe,
+        security=zookeeper_security(config),
+    )
 
 
-class ZooKeeperBackend:
-    """Metadata in ZooKeeper; implements ``metadata_backend.MetadataBackend``."""
-
-    def __init__(self, core: BrokerCore, loop: AbstractEventLoop, wait: Wait) -> None:
-        config = self._config = core.dynamic.static
-        assert config.zookeeper_connect is not None
-        self._wait = wait
-        self._joined = False
-        self._zookeeper = ZooKeeperMetadataStore(
-            config.zookeeper_connect,
-            clock=core.clock,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            call_on_loop=loop.call_soon_threadsafe,
+def zookeeper_security(config: BrokerConfig) -> ZooKeeperSecurity:
+    """Return how to speak to ZooKeeper; ConfigError names the setting that is wrong."""
+    digest = config.zookeeper_auth_digest or None
+    if digest is not None and ":" not in digest:
+        raise ConfigError("zookeeper.auth.digest: it has to be of the form user:password")
+    has_key = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location
+    if config.zookeeper_set_acl and digest is None and not has_key:
+        raise ConfigError(
+            "zookeeper.set.acl needs zookeeper.auth.digest or, with zookeeper.ssl.client.enable, "
+            "zookeeper.ssl.keystore.location: the rules are for whoever makes a node"
         )
-        self._broker = ClusterBroker(
-            core,
-            self._zookeeper,
-            LoopNetwork(loop),
-            listener_name=config.inter_broker_listener(),
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
+    context = _context(config) if config.zookeeper_ssl_client_enable else None
+    return ZooKeeperSecurity(context, digest, config.zookeeper_set_acl)
+
+
+def _context(config: BrokerConfig) -> SSLContext:
+    from millstream.security.tls import client_context
+    from millstream.security.tls_settings import StoreSettings, TlsSettings
+
+    def store(
+        prefix: str, location: str | None, type_: str | None, secret: str | None
+    ) -> StoreSettings:
+        found = type_ or ("PEM" if (location or "").endswith(".pem") else "PKCS12")
+        if found.upper() == "PEM":
+            return StoreSettings(prefix, found, location or None, key_password=secret or None)
+        return StoreSettings(prefix, found, location or None, password=secret or None)
+
+    return client_context(
+        TlsSettings(
+            keystore=store(
+                "zookeeper.ssl.keystore.",
+                config.zookeeper_ssl_keystore_location,
+                config.zookeeper_ssl_keystore_type,
+                config.zookeeper_ssl_keystore_password,
+            ),
+            truststore=store(
+                "zookeeper.ssl.truststore.",
+                config.zookeeper_ssl_truststore_location,
+                config.zookeeper_ssl_truststore_type,
+                config.zookeeper_ssl_truststore_password,
+            ),
+            prefix="zookeeper.ssl.",
+            protocol=config.zookeeper_ssl_protocol,
+            enabled_protocols=config.zookeeper_ssl_enabled_protocols,
+            cipher_suites=config.zookeeper_ssl_cipher_suites,
+            endpoint_identification=config.zookeeper_ssl_endpoint_identification_algorithm,
         )
-        self._member = self._broker.member
-
-    @property
-    def store(self) -> MetadataStore:
-        """The ensemble."""
-        return self._zookeeper
-
-    @property
-    def controller(self) -> Controller:
-        """The controller on this broker, whether or not it is elected."""
-        return self._member.controller
-
-    @property
-    def ensure_topic(self) -> EnsureTopic:
-        """Asks the controller, on this or another broker."""
-        return self._member.channel.ensure_topic
-
-    @property
-    def member(self) -> ClusterMember | None:
-        """This broker's cluster membership."""
-        return self._member
-
-    def open(self) -> None:
-        """Connect to the ensemble and read the cluster's metadata."""
-        config = self._config
-        timeout_ms = config.zookeeper_connection_timeout_ms
-        if timeout_ms is None:
-            timeout_ms = 2 * config.zookeeper_session_timeout_ms
-        try:
-            self._wait(self._zookeeper.open(timeout_ms))
-        except ConnectionLossError as error:
-            raise ConfigError(
-                f"zookeeper.connect: no server answers at {config.zookeeper_connect}"
-            ) from error
-        self._wait(spawn(self._broker.prepare()))
-
-    def join(self, node: BrokerNode) -> None:
-        """Delete replicas that were removed meanwhile, rename logs of unknown topics to ``-stray``,
-        then register.
-        """
-        self._wait(spawn(self._broker.join(node)))
-        self._joined = True
-
-    def until_known(self) -> Deferred[None]:
-        """Wait for a controller, up to a time limit."""
-        return self._member.until_known()
-
-    def move_leaderships_away(self) -> None:
-        """Request a controlled shutdown from the controller, if `controlled.shutdown.enable` is
-        set.
-        """
-        if self._joined and self._config.controlled_shutdown_enable:
-            self._wait(self._member.move_leaderships_away())
-
-    def close(self) -> None:
-        """Resign as the controller, close connections, end the session: the registration is deleted
-        with it.
-        """
-        try:
-            self._wait(self._member.stop())
-        except MetadataStoreError as error:
-            log.info("/controller was not deleted: %s", error)
-        self._wait(self._zookeeper.close())
+    )

@@ -44,6 +44,8 @@ class InFlightRange:
     """When the lock ends, on a monotonic clock; of no meaning unless ACQUIRED or undecided."""
     acquired_together: int = 0
     """How many records the first acquisition of these took at once: what throttling halves."""
+    acquired_from: Offset = 0
+    """The first offset of those that were acquired together."""
     previous: Previous | None = None
     """Set while a write decides whether the change to the present state stays. Until then nothing
     else changes the range. It is then not ACQUIRED: every change that is written leaves that state.
@@ -69,6 +71,7 @@ class InFlightRange:
             self.member_id,
             self.lock_deadline_ms,
             self.acquired_together,
+            self.acquired_from,
         )
 
 

@@ -5,9 +5,10 @@ and takes back what consumers say of them::
 
     AVAILABLE --acquire--> ACQUIRED --accept-----------------------> ACKNOWLEDGED
         ^                     |------reject, gap, aborted----------> ARCHIVED
-        |                     |------release, lock ends, at limit--> ARCHIVED
-        '---------------------'------release, lock ends-----------> AVAILABLE
-                               ------session ends: count taken back--> AVAILABLE
+        |                     |------given up, at the limit--------> ARCHIVED
+        '---------------------'------given up----------------------> AVAILABLE
+
+    given up: released by its consumer, or the lock has ended, or the consumer's session
 
 * The *start offset* is the first that is not in a terminal state; the *end offset* the last that
   was read from the log. What lies between is in flight (:mod:`~millstream.share.in_flight`).
@@ -21,7 +22,8 @@ and takes back what consumers say of them::
 
 Memory: one :class:`~millstream.share.in_flight.InFlightRange` (some 200 bytes) for each run of
 offsets in one state, so at most one for each offset in flight: those are limited by
-``max_record_locks`` and the one record batch that was acquired across that limit.
+``max_record_locks`` and the one record batch that was acquired across that limit, and by
+``MAX_IN_FLIGHT`` where that batch is longer.
 
 Kafka: ``SharePartition``, ``InFlightBatch``, ``InFlightState``.
 """
@@ -53,6 +55,12 @@ of :class:`RecordState`: read as ARCHIVED.
 """
 
 _MIN_THROTTLE_COUNT: Final = 2
+
+MAX_IN_FLIGHT: Final = 20_000
+"""Offsets from the start to the end offset at most. A longer record batch is acquired in parts:
+what is said of its records one by one has to fit in the state of a share coordinator, which has one
+entry for each run of equal offsets.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +195,10 @@ class SharePartition:
         """Lock records for a member out of what a read at ``fetch_offset`` returned.
 
         Whole record batches, and at most ``max_records`` unless one batch has more; with
-        RECORD_LIMIT never more. New records are limited by ``max_record_locks`` too. A record that
-        has been delivered often comes in a portion of its own, halved with each delivery, and alone
-        the last time (Kafka: ``SharePartition.acquire``).
+        RECORD_LIMIT never more. Of a batch beyond ``MAX_IN_FLIGHT`` only a part. New records are
+        limited by ``max_record_locks`` too. A record that has been delivered often comes in a
+        portion of its own, halved with each delivery, and alone the last time (Kafka:
+        ``SharePartition.acquire``).
         """
         if request.max_records <= 0:
             return []
@@ -231,7 +240,8 @@ class SharePartition:
                 room = 0
                 break
             if to_offset - from_offset + 1 > room:
-                to_offset = min(to_offset, _limit(request, fetched, from_offset, room))
+                most = from_offset + MAX_IN_FLIGHT - 1
+                to_offset = min(to_offset, most, _limit(request, fetched, from_offset, room))
             chosen.append((from_offset, to_offset))
             room -= to_offset - from_offset + 1
             if room <= 0:
@@ -245,13 +255,29 @@ class SharePartition:
         """Append ranges for records behind the end offset."""
         in_flight = self._in_flight
         first = in_flight.end_offset + 1
-        room = min(room, self.rules.max_record_locks - in_flight.record_count)
+        limit = min(self.rules.max_record_locks, MAX_IN_FLIGHT)
+        room = min(room, limit - in_flight.record_count)
         if room <= 0 or fetched.last_offset < first:
             return []
         last = fetched.last_offset
+        most = in_flight.start_offset + MAX_IN_FLIGHT - 1
         if last - first + 1 > room:
-            last = _limit(request, fetched, first, room)
-        size = request.batch_size if request.mode is AcquireMode.BATCH_OPTIMIZED else last
+            last = min(_limit(request, fetched, first, room), most)
+        if request.mode is AcquireMode.RECORD_LIMIT:
+            # The whole record batch is in flight, and what is behind the limit is available.
+            end = max(last, min(fetched.end_of_batch(last), most))
+            in_flight.append(
+                InFlightRange(
+                    first,
+                    end,
+                    RecordState.AVAILABLE,
+                    0,
+                    acquired_together=end - first + 1,
+                    acquired_from=first,
+                )
+            )
+            self._may_have_available |= end > last
+            return in_flight.isolate(first, last)
         taken = [
             InFlightRange(
                 from_offset,
@@ -259,8 +285,9 @@ class SharePartition:
                 RecordState.AVAILABLE,
                 0,
                 acquired_together=to_offset - from_offset + 1,
+                acquired_from=from_offset,
             )
-            for from_offset, to_offset in fetched.split(first, last, size)
+            for from_offset, to_offset in fetched.split(first, last, request.batch_size)
         ]
         for each in taken:
             in_flight.append(each)
@@ -386,15 +413,14 @@ class SharePartition:
     # Release, locks, log start
 
     def release(self, member_id: str) -> StateWrite | None:
-        """Make available what a member holds whose session has ended; the delivery does not count.
+        """Take back what a member holds whose session has ended; None if it holds nothing.
 
-        None if it holds nothing.
+        The deliveries count, as in Kafka 4.3: what has used up its deliveries is archived.
         """
         undecided: list[InFlightRange] = []
         for found in self._in_flight.ranges:
             if found.state is RecordState.ACQUIRED and found.member_id == member_id:
-                self._begin_change(found, RecordState.AVAILABLE)
-                found.delivery_count -= 1
+                self._begin_change(found, self._limited(found, RecordState.AVAILABLE))
                 undecided.append(found)
         return self._write(undecided, undecided)
 
@@ -486,6 +512,7 @@ class SharePartition:
             state,
             delivery_count,
             acquired_together=last_offset - first_offset + 1,
+            acquired_from=first_offset,
         )
 
     def _limited(self, changed: InFlightRange, state: RecordState) -> RecordState:
@@ -561,9 +588,23 @@ def _limit(request: AcquireRequest, fetched: FetchedBatches, first: Offset, room
 
 
 def _acquired(taken: Iterable[InFlightRange]) -> list[AcquiredRecords]:
-    return [
-        AcquiredRecords(each.first_offset, each.last_offset, each.delivery_count) for each in taken
-    ]
+    """Return the ranges, neighbours of one count as one where they were acquired together first
+    (Kafka: ``ShareFetchUtils.accumulateAcquiredRecords``).
+    """
+    acquired: list[AcquiredRecords] = []
+    last: InFlightRange | None = None
+    for each in taken:
+        first_offset = each.first_offset
+        if (
+            last is not None
+            and last.last_offset + 1 == first_offset
+            and last.acquired_from == each.acquired_from
+            and last.delivery_count == each.delivery_count
+        ):
+            first_offset = acquired.pop().first_offset
+        acquired.append(AcquiredRecords(first_offset, each.last_offset, each.delivery_count))
+        last = each
+    return acquired
 
 
 def _state_batches(changed: Iterable[InFlightRange]) -> tuple[StateBatch, ...]:

@@ -133,6 +133,9 @@ class SimCluster:
         ill = Random(f"listeners of seed {seed}")
         if swarm is None and ill.random() < 0.25:
             self.swarm = self.swarm.with_ill_listeners(ill)
+        marking = Random(f"markers of seed {seed}")
+        if swarm is None and coordinators.has_transactions and marking.random() < 0.4:
+            self.swarm = self.swarm.with_marker_faults(marking)
         self.settings["log.dirs"] = ",".join(self.directories)
         self.machines = {each: self._machine(each) for each in self.numbers}
         self.lives: dict[int, BrokerLife] = {}
@@ -206,17 +209,19 @@ class SimCluster:
 
     def some_leader(self) -> int:
         """Return a broker that leads, as the store says."""
-        index = self.loop.chance.randrange(self.work.partition_count)
-        node = self.ensemble.tree.nodes.get(paths.state(TOPIC, index))
-        if node is None:
-            return self.some_broker()
-        leader = payloads.read_state("", node.data, replicas=(), version=0).leader
-        return leader if leader in self.numbers else self.some_broker()
+        return self._some_leader(TOPIC, self.work.partition_count)
 
     def some_coordinator(self) -> int:
         """Return a broker that coordinates a group, as the store says."""
-        index = self.loop.chance.randrange(GROUP_PARTITIONS)
-        node = self.ensemble.tree.nodes.get(paths.state(GROUP_METADATA_TOPIC, index))
+        return self._some_leader(GROUP_METADATA_TOPIC, GROUP_PARTITIONS)
+
+    def some_leader_of(self, topic: str) -> int:
+        """Return a broker that leads a partition of a topic that is there in any case."""
+        return self._some_leader(topic, self.topics[topic])
+
+    def _some_leader(self, topic: str, partition_count: int) -> int:
+        index = self.loop.chance.randrange(partition_count)
+        node = self.ensemble.tree.nodes.get(paths.state(topic, index))
         if node is None:
             return self.some_broker()
         leader = payloads.read_state("", node.data, replicas=(), version=0).leader

@@ -62,6 +62,7 @@ class CoordinatorWorkload:
         self, seed: int, *, min_isr: int, is_drawn: bool, wanted: Collection[Kind] = ()
     ) -> None:
         """Nothing is there unless it ``is_drawn``, where no kinds are ``wanted``; then those."""
+        self._seed = seed
         self._chance = Random(f"transactions of seed {seed}")
         self._joining = Random(f"consumer groups of seed {seed}")
         self._sharing = Random(f"share groups of seed {seed}")
@@ -91,6 +92,11 @@ class CoordinatorWorkload:
             (Kind.SHARE_GROUP, self._sharing, 0.3),
         )
         return [kind for kind, chance, likelihood in drawn if chance.random() < likelihood]
+
+    @property
+    def has_transactions(self) -> bool:
+        """True where producers write transactions."""
+        return bool(self._transactor_count)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -145,6 +151,7 @@ class CoordinatorWorkload:
                 self.history,
                 version=chance.choice((1, 2)),
                 pause_ms=chance.choice((20.0, 100.0, 400.0)),
+                thinking=Random(f"pauses of t{number} in seed {self._seed}"),
             )
             self.transactors.append(transactor)
             transactor.start()

@@ -34,12 +34,14 @@ class Contents:
     synced: tuple[bytes, int] = (b"", 0)
     steps: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, bytes written) or (size, None) for a truncation."""
+    reserved_end: int = 0
+    """Up to where blocks are reserved, if that is beyond the end."""
 
     def apply(self, position: int, data: bytes | None) -> None:
         """Write or cut."""
         if data is None:
             del self.data[position:]
-            self.size = position
+            self.size = self.reserved_end = position
             return
         if position > len(self.data):
             self.data.extend(bytes(position - len(self.data)))
@@ -168,6 +170,15 @@ class MemoryFile:
         self._owner.step("truncate", self._path)
         if size != self._contents.size:
             self._contents.change(size, None)
+
+    def reserve(self, position: int, size: int) -> None:
+        """Note it: nothing that a crash may leave is changed by it."""
+        self._contents.reserved_end = max(self._contents.size, position + size)
+
+    def give_back_reserved(self) -> None:
+        """Forget what was reserved."""
+        self._owner.step("give back", self._path)
+        self._contents.reserved_end = self._contents.size
 
     def sync(self) -> None:
         """Bring the bytes to disk."""

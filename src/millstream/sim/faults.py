@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from millstream.model.clock import TimerHandle
+from millstream.model.topic import TRANSACTION_STATE_TOPIC
 from millstream.protocol.api import ApiKey
 from millstream.sim.broker import SESSION_TIMEOUT_MS
+from millstream.sim.transactions import TRANSACTIONAL
 
 if TYPE_CHECKING:
     from millstream.sim.cluster import SimCluster
@@ -224,6 +227,59 @@ def _expire(cluster: SimCluster) -> Undo | None:
     return None
 
 
+def _lose_markers(cluster: SimCluster) -> Undo | None:
+    """Markers take long to a broker that leads what transactions wrote to, which dies meanwhile."""
+    number = cluster.some_leader_of(TRANSACTIONAL)
+    slow_ms = cluster.loop.chance.choice((1_000.0, 4_000.0))
+    heal = _slow_markers(cluster, cluster.numbers, [number], slow_ms)
+    die = _later(cluster, slow_ms, lambda: cluster.kill(number, "kill before its markers"))
+
+    def undo() -> None:
+        die.cancel()
+        heal()
+        cluster.start_broker(number)
+
+    return undo
+
+
+def _late_markers(cluster: SimCluster) -> Undo | None:
+    """Markers of a coordinator take long, and it is replaced meanwhile without being ended."""
+    number = cluster.some_leader_of(TRANSACTION_STATE_TOPIC)
+    others = [each for each in cluster.numbers if each != number]
+    slow_ms = cluster.loop.chance.choice((3_000.0, 8_000.0))
+    heal = _slow_markers(cluster, [number], others, slow_ms)
+    replace = _later(
+        cluster,
+        500.0,
+        lambda: cluster.ensemble.end_early(cluster.lives[number].store.session_id),
+    )
+
+    def undo() -> None:
+        replace.cancel()
+        heal()
+
+    return undo
+
+
+def _later(cluster: SimCluster, within_ms: float, event: Callable[[], None]) -> TimerHandle:
+    return cluster.loop.call_later(within_ms * cluster.loop.chance.random(), event)
+
+
+def _slow_markers(
+    cluster: SimCluster, sources: list[int], targets: list[int], slow_ms: float
+) -> Undo:
+    key = int(ApiKey.WRITE_TXN_MARKERS)
+    links = [(one, other, key) for one in sources for other in targets if one != other]
+    for link in links:
+        cluster.network.weather.slow[link] = slow_ms
+
+    def heal() -> None:
+        for link in links:
+            _forget(cluster, link)
+
+    return heal
+
+
 _SLOW: Final = (
     ApiKey.FETCH,
     ApiKey.PRODUCE,
@@ -336,7 +392,23 @@ LOST_COORDINATORS: Final = (
 ILL_LISTENERS: Final = (Fault("ill listener", _EPOCHS, _ill_listener, (1_000, 20_000)),)
 """What happens in seeds in which listeners between brokers fall ill."""
 
-_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES, *LOST_COORDINATORS, *ILL_LISTENERS)
+MARKERS: Final = (
+    Fault(
+        "lost markers",
+        "a marker without an answer is sent again, to whoever leads by then",
+        _lose_markers,
+        (4_000, 8_000),
+    ),
+    Fault(
+        "late markers",
+        "a leader that knows the successor of a coordinator takes no marker of it",
+        _late_markers,
+        (1_000, 8_000),
+    ),
+)
+"""What happens to markers in seeds with transactions."""
+
+_ALL: Final = (*FAULTS, *CHANGES, *LOG_MOVES, *LOST_COORDINATORS, *ILL_LISTENERS, *MARKERS)
 
 LOSING: Final = frozenset(
     {"power loss", "failed flush", "failed directory", "new disk", "bit flip"}
@@ -386,6 +458,11 @@ class Swarm:
         """Return the same swarm with listeners between brokers that swallow or reset."""
         weights = [chance.choice((1.0, 3.0, 10.0)) for _ in ILL_LISTENERS]
         return Swarm((*self.kinds, *ILL_LISTENERS), (*self.weights, *weights), self.every_ms)
+
+    def with_marker_faults(self, chance: Random) -> Swarm:
+        """Return the same swarm with markers of transactions that are lost or late."""
+        weights = [chance.choice((1.0, 3.0, 10.0)) for _ in MARKERS]
+        return Swarm((*self.kinds, *MARKERS), (*self.weights, *weights), self.every_ms)
 
     def with_log_moves(self, chance: Random) -> Swarm:
         """Return the same swarm with moves between log directories, and in half of all seeds log

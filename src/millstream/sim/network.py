@@ -75,6 +75,9 @@ class Network:
         self.unreachable: dict[tuple[int, int], bool] = {}
         """Connections by (who opens, who accepts) that carry nothing: True where they are reset,
         False where they swallow."""
+        self.closed_to: set[tuple[int, int]] = set()
+        """Connections by (who opens, who accepts) that cannot be opened any more; those that are
+        open go on, as after the end of a certificate."""
         self.frames = 0
         self.requests: Counter[tuple[int, int, int]] = Counter()
         """How many were sent, by (source, target, API key)."""
@@ -250,7 +253,7 @@ class Connection:
             network.loop.call_later(CONNECT_TIMEOUT_MS, lambda: self._lost("timed out"))
         elif target.clock.is_dead or target.accept is None:
             self._lost("connection refused")
-        elif resets:
+        elif resets or (here, there) in network.closed_to:
             self._lost("connection reset by peer")
         elif self._owner is not None:
             self._to = Flow(

@@ -355,7 +355,13 @@ class ShareMember:
             self._in_session.pop(leader, None)
             raise
         self._session_epochs[leader] = epoch + 1
-        _check(response.responses[0].partitions[0].error_code)
+        error = ErrorCode.of(response.responses[0].partitions[0].error_code)
+        if error is ErrorCode.INVALID_REQUEST:
+            # Kafka's word for offsets behind the last that this leadership has handed out: the
+            # records are of an earlier leadership of the same broker.
+            self.seen["share acknowledgements to a later leadership"] += 1
+            return
+        _check(error.code)
         now_ms = self._client.clock.monotonic_ms()
         for offset, kind in decided.items():
             self.seen["share records acknowledged"] += 1

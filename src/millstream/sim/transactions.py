@@ -9,6 +9,7 @@ version 2 has Produce add them and takes a new epoch from each EndTxn (KIP-890).
 
 from __future__ import annotations
 
+from random import Random
 from typing import Final
 
 from millstream.model.broker import BrokerId
@@ -66,6 +67,8 @@ STATE_PARTITIONS: Final = 2
 """Partitions of ``__transaction_state``."""
 TIMEOUT_MS: Final = 4_000
 """After which the coordinator ends a transaction that nobody ends."""
+THINKING_MS: Final = 1_500.0
+"""How long a producer waits at most before it ends a transaction."""
 _KEY_GROUP, _KEY_TRANSACTION = 0, 1
 _FETCH_VERSION: Final = 12
 
@@ -119,8 +122,11 @@ class Transactor:
         *,
         version: int,
         pause_ms: float,
+        thinking: Random,
     ) -> None:
+        """``thinking`` is the chance of waiting before a transaction is ended."""
         self._client = client
+        self._thinking = thinking
         self.name = name
         self.group = f"group of {name}"
         self._history = history
@@ -177,6 +183,8 @@ class Transactor:
         if chance.random() < 0.6:
             await self._commit_offset(transaction)
             self._may_die()
+        if self._thinking.random() < 0.2:
+            await pause(client.clock, THINKING_MS * self._thinking.random())
         commits = chance.random() < 0.7
         if commits:
             transaction.end = End.OPEN

@@ -1,18 +1,18 @@
 """The options that start with `kafka.`: settings of the consumer inside the source.
 
-A Java consumer has some hundred settings. Those that change what is read and how are used; those
-that the stock connector fixes itself are refused as there; those for TLS or SASL, which this client
-does not support, are refused, because ignoring them would send data in the clear. The others tune
-parts of the Java consumer that have no counterpart here and are ignored.
+A Java consumer has some hundred settings. Those that change what is read and how, and those that
+protect the connection, are used; those that the stock connector fixes itself are refused as there.
+The others tune parts of the Java consumer that have no counterpart here and are ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from millstream.model.errors import ConfigError
+from millstream.spark.security_options import security_settings
 
 _FIXED_BY_THE_SOURCE: Final[Mapping[str, str]] = {
     "auto.offset.reset": "use startingOffsets",
@@ -22,7 +22,6 @@ _FIXED_BY_THE_SOURCE: Final[Mapping[str, str]] = {
     "value.deserializer": "values are binary; cast them in the query",
 }
 _LARGEST_INT: Final = 2**31 - 1
-_SECURITY: Final = ("sasl.", "ssl.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +36,16 @@ class KafkaSettings:
     fetch_max_bytes: int
     """Most bytes of log in one response; a larger batch is still returned whole."""
     check_crcs: bool
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The settings that protect connections; they hold secrets."""
 
 
 def parse_kafka_settings(
     settings: Mapping[str, str], *, needs_broker: bool = True
 ) -> KafkaSettings:
     """Read settings without their ``kafka.`` prefix; ConfigError names the wrong option."""
-    for name, text in settings.items():
-        _refuse_what_cannot_be(name, text)
+    for name in settings:
+        _refuse_what_cannot_be(name)
     servers = settings.get("bootstrap.servers", "").strip()
     if not servers and needs_broker:
         raise ConfigError("option kafka.bootstrap.servers is missing")
@@ -59,16 +60,13 @@ def parse_kafka_settings(
         request_timeout_ms=_count(settings, "request.timeout.ms", 30_000),
         fetch_max_bytes=min(_count(settings, "fetch.max.bytes", 50 * 1024 * 1024), per_partition),
         check_crcs=_boolean(settings, "check.crcs", default=True),
+        security=security_settings(settings),
     )
 
 
-def _refuse_what_cannot_be(name: str, text: str) -> None:
+def _refuse_what_cannot_be(name: str) -> None:
     if name in _FIXED_BY_THE_SOURCE:
         raise ConfigError(f"option kafka.{name} is not supported: {_FIXED_BY_THE_SOURCE[name]}")
-    if name == "security.protocol" and text.strip().upper() != "PLAINTEXT":
-        _refuse(name, "PLAINTEXT (TLS and SASL are not supported)", text)
-    if name.startswith(_SECURITY):
-        raise ConfigError(f"option kafka.{name} is not supported: TLS and SASL are not supported")
 
 
 def _count(settings: Mapping[str, str], name: str, default: int) -> int:

@@ -25,6 +25,10 @@ from millstream.spark.topics import Topics, open_topics
 log = logging.getLogger(__name__)
 
 
+class RecreatedTopicError(MillstreamError):
+    """A topic was deleted; another one has its name."""
+
+
 class DataLossError(MillstreamError):
     """Requested offsets are not in the log; the text names them."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import (
@@ -29,15 +30,20 @@ log = logging.getLogger(__name__)
 
 
 def commit_to_group(
-    spark: SparkSession, group: str, *, bootstrap_servers: str, query_name: str | None = None
+    spark: SparkSession,
+    group: str,
+    *,
+    bootstrap_servers: str,
+    query_name: str | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> StreamingQueryListener:
     """Commit the offsets of every micro-batch that is done to a consumer group.
 
     Of all queries of the session, or of the one called ``query_name``. Returns the listener, for
-    ``spark.streams.removeListener``. Errors are logged: only the checkpoint matters for
-    correctness.
+    ``spark.streams.removeListener``. ``settings`` are an administrator's, for TLS and SASL. Errors
+    are logged: only the checkpoint matters for correctness.
     """
-    listener = GroupOffsets(group, bootstrap_servers, query_name)
+    listener = GroupOffsets(group, bootstrap_servers, query_name, settings)
     spark.streams.addListener(listener)
     return listener
 
@@ -45,7 +51,14 @@ def commit_to_group(
 class GroupOffsets(StreamingQueryListener):
     """Commits the progress of queries."""
 
-    def __init__(self, group: str, bootstrap_servers: str, query_name: str | None) -> None:
+    def __init__(
+        self,
+        group: str,
+        bootstrap_servers: str,
+        query_name: str | None,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._settings = settings
         self._group = group
         self._bootstrap_servers = bootstrap_servers
         self._query_name = query_name
@@ -68,7 +81,7 @@ class GroupOffsets(StreamingQueryListener):
             positions = _positions(source.endOffset)
             if not positions:
                 continue
-            with Admin(bootstrap_servers=self._bootstrap_servers) as admin:
+            with Admin(self._settings, bootstrap_servers=self._bootstrap_servers) as admin:
                 commit_positions(admin, self._group, positions)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from millstream.model.offsets import Offset
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 
 FEW_TASKS: Final = 16
 """Up to this many ranges, each gets a task of its own, however small."""
@@ -25,6 +25,8 @@ class OffsetRange:
     topic_partition: TopicPartition
     start: Offset
     end: Offset
+    topic_id: TopicId = field(default=ZERO_TOPIC_ID, compare=False)
+    """The topic that the offsets are of; ZERO_TOPIC_ID: whichever has the name."""
 
     @property
     def size(self) -> int:
@@ -91,4 +93,4 @@ def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
     """Cut a range into ``count`` parts whose sizes differ by one at most."""
     count = min(count, each.size)
     cuts = [each.start + each.size * number // count for number in range(count + 1)]
-    return [OffsetRange(each.topic_partition, start, end) for start, end in pairwise(cuts)]
+    return [replace(each, start=start, end=end) for start, end in pairwise(cuts)]

@@ -12,17 +12,22 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.client.cluster import Cluster
-from millstream.client.errors import ConnectionFailedError, OffsetOutOfRangeError
+from millstream.client.errors import (
+    ConnectionFailedError,
+    OffsetOutOfRangeError,
+    TopicRecreatedError,
+)
 from millstream.client.fetch import Fetched, Fetcher, FetchSettings
 from millstream.client.offsets import EARLIEST, end_offsets
 from millstream.model.offsets import Offset
-from millstream.model.topic import TopicPartition
+from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.records.arrow_decoder import decode_arrow_pieces
 from millstream.records.batch import Batch
 from millstream.records.kernel_decoder import Selection
 from millstream.spark.kafka_settings import KafkaSettings
+from millstream.spark.leader_epochs import EpochEnd, add_epoch, epoch_ends
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import DataLossError
+from millstream.spark.plan import DataLossError, RecreatedTopicError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.topics import connect
 
@@ -88,6 +93,10 @@ class RangeReader:
 
     def __init__(self, rules: ReadRules) -> None:
         self._rules = rules
+        self.epochs: dict[TopicPartition, list[EpochEnd]] = {}
+        """The leader epochs of the batches that were read."""
+        self.read_bytes = 0
+        """Bytes of log that were fetched, or read from files."""
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
 
@@ -100,17 +109,28 @@ class RangeReader:
             self._cluster.close()
 
     def read(self, each: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range; see :func:`read_range`."""
+        """Yield the records of a range; see :func:`read_range`.
+
+        RecreatedTopicError if its topic id is that of another topic than the one there is.
+        """
+        epochs = self.epochs.setdefault(each.topic_partition, [])
         for fetched in self._batches(each):
+            self.read_bytes += len(fetched.data)
+            last = (fetched.last_epoch, fetched.next_offset)
+            for epoch in epoch_ends(fetched.data, each.end, last):
+                add_epoch(epochs, epoch)
             yield from _decode(fetched, each, self._rules, schema)
 
     def _batches(self, each: OffsetRange) -> Iterator[Fetched]:
         rules = self._rules
         if rules.log_dirs:
-            from millstream.spark.log_files.topics import find_partition
+            from millstream.spark.log_files.topics import find_partition, topic_id_of
 
             directory = find_partition(rules.log_dirs, each.topic_partition)
             if directory is not None:
+                found = topic_id_of(directory)
+                if each.topic_id != ZERO_TOPIC_ID and found not in (None, each.topic_id):
+                    raise _recreated(each.topic_partition.topic)
                 return _from_files(directory, each, rules)
             if not rules.kafka.bootstrap_servers:
                 _report_loss(each.topic_partition, (each.start, each.end), rules)
@@ -122,6 +142,7 @@ class RangeReader:
         cluster, fetcher = self._connected()
         fetcher.positions.clear()
         fetcher.positions[each.topic_partition] = each.start
+        fetcher.topic_ids = {each.topic_partition.topic: each.topic_id}
         most = self._rules.kafka.fetch_max_bytes
         is_small = each.size <= _SMALL_RANGE_OFFSETS
         fetcher.max_partition_bytes = min(most, _SMALL_ANSWER_BYTES) if is_small else most
@@ -129,6 +150,8 @@ class RangeReader:
         try:
             yield from _fetch(fetcher, each, self._rules, cluster)
             whole = True
+        except TopicRecreatedError:
+            raise _recreated(each.topic_partition.topic) from None
         finally:
             if not whole:
                 self._close_fetcher()  # a response may be in flight
@@ -151,6 +174,12 @@ class RangeReader:
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
+
+
+def _recreated(topic: str) -> RecreatedTopicError:
+    return RecreatedTopicError(
+        f"topic {topic} was deleted and created again since its offsets were planned"
+    )
 
 
 def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterator[Fetched]:

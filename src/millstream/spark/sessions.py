@@ -19,6 +19,10 @@ from millstream.spark.java import java_home
 DEFAULT_SETTINGS: Final[Mapping[str, str]] = {
     # JVM and Python workers are on one machine: a Unix socket costs less than TCP.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Spark's own, and the settings of TLS and SASL that hold secrets and have another name.
+    "spark.redaction.regex": (
+        r"(?i)secret|password|token|access[.]?key|sasl\.jaas\.config|ssl\.keystore\.key|ssl\.key\.pem"
+    ),
 }
 LOCAL_SETTINGS: Final[Mapping[str, str]] = {
     # Renaming a file is enough on a local disk: a third of the time of a micro-batch.

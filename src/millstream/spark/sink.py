@@ -98,7 +98,8 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
     def _commits(self) -> SinkCommits:
         directory = self._options.state_directory
         assert directory is not None, "exactly once has a state directory"
-        return SinkCommits(Journal(directory), self._options.producer)
+        options = self._options
+        return SinkCommits(Journal(directory), options.producer, options.security)
 
 
 def _prepared(messages: Sequence[WriterCommitMessage | None]) -> list[PreparedTransaction]:

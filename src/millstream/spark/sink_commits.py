@@ -64,9 +64,12 @@ class SinkState:
 class SinkCommits:
     """The driver's part in the transactions of one query's sink."""
 
-    def __init__(self, journal: Journal, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, journal: Journal, settings: Mapping[str, str], security: Mapping[str, str]
+    ) -> None:
         self._journal = journal
         self._bootstrap_servers = settings["bootstrap.servers"]
+        self._security = security
 
     def recover(self) -> SinkState:
         """Commit what an earlier driver had decided to; then return the sink's state.
@@ -117,7 +120,11 @@ class SinkCommits:
         self._journal.finish(batch)
 
     def _admin(self) -> Admin:
-        return Admin(bootstrap_servers=self._bootstrap_servers, client_id="millstream-sink")
+        return Admin(
+            self._security,
+            bootstrap_servers=self._bootstrap_servers,
+            client_id="millstream-sink",
+        )
 
 
 def _check_open(admin: Admin, transactions: Sequence[PreparedTransaction]) -> None:

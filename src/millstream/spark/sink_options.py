@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -18,8 +17,10 @@ from pyspark.sql.types import StructType
 from millstream.client.core.producer.core import read_producer_settings
 from millstream.client.core.settings import ProducerSettings
 from millstream.model.errors import ConfigError
+from millstream.spark.locations.location import Location, parse_location
 from millstream.spark.options import check_known
 from millstream.spark.schema import COLUMN_TYPES, HEADERS
+from millstream.spark.security_options import security_settings
 
 _KAFKA_PREFIX: Final = "kafka."
 _TEXT: Final = ("string", "binary")
@@ -38,7 +39,6 @@ _FIXED: Final[Mapping[str, str]] = {
     "partitioner.class": "the column partition says where a row goes",
     "transactional.id": "the sink names its transactions itself",
 }
-_SECURITY: Final = ("sasl.", "ssl.")
 _KNOWN: Final = frozenset(each.name.replace("_", ".") for each in fields(ProducerSettings))
 
 
@@ -46,12 +46,14 @@ _KNOWN: Final = frozenset(each.name.replace("_", ".") for each in fields(Produce
 class SinkOptions:
     """The options of a write."""
 
-    producer: Mapping[str, str]
-    """Settings of the producer, under Kafka's names."""
+    producer: Mapping[str, str] = field(repr=False)
+    """Settings of the producer, under Kafka's names; they hold secrets."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Those of them that protect connections."""
     topic: str | None = None
     exactly_once: bool = True
     """A micro-batch is written in transactions, and once."""
-    state_directory: Path | None = None
+    state_directory: Location | None = None
     """The directory of a streaming query's journal, inside its checkpoint."""
     columns: frozenset[str] = field(default_factory=frozenset)
 
@@ -63,6 +65,8 @@ def parse_sink_options(
     given = {name.lower(): text for name, text in options.items()}
     check_known(options, {"exactlyonce": "exactlyOnce"})
     producer = _producer_settings(options)
+    security = security_settings(_of_kafka(options))
+    producer |= security
     topic = given.get("topic", "").strip() or None
     exactly_once = given.get("exactlyonce", "true").strip().lower()
     if exactly_once not in ("true", "false"):
@@ -76,11 +80,20 @@ def parse_sink_options(
     _check_producer(producer, once=once)
     return SinkOptions(
         producer=producer,
+        security=security,
         topic=topic,
         exactly_once=once,
         state_directory=_state_directory(given) if once else None,
         columns=_check_columns(schema, topic),
     )
+
+
+def _of_kafka(options: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.lower().removeprefix(_KAFKA_PREFIX): text
+        for name, text in options.items()
+        if name.lower().startswith(_KAFKA_PREFIX)
+    }
 
 
 def _producer_settings(options: Mapping[str, str]) -> dict[str, str]:
@@ -92,8 +105,6 @@ def _producer_settings(options: Mapping[str, str]) -> dict[str, str]:
         setting = name.lower().removeprefix(_KAFKA_PREFIX)
         if setting in _FIXED:
             raise ConfigError(f"option {name} is not supported: {_FIXED[setting]}")
-        if setting.startswith(_SECURITY):
-            raise ConfigError(f"option {name} is not supported: TLS and SASL are not supported")
         if setting in _KNOWN:
             found[setting] = text.strip()
     if not found.get("bootstrap.servers"):
@@ -123,8 +134,10 @@ def _check_columns(schema: StructType, topic: str | None) -> frozenset[str]:
     return frozenset(found) & frozenset(_TYPES)
 
 
-def _state_directory(given: Mapping[str, str]) -> Path:
-    """Return a directory inside the query's checkpoint, which has to be a local or mounted one."""
+def _state_directory(given: Mapping[str, str]) -> Location:
+    """Return a directory inside the query's checkpoint: a local or mounted one, or one in an object
+    store, whose keys are those of the environment.
+    """
     checkpoint = given.get("checkpointlocation", "").strip()
     if not checkpoint:
         raise ConfigError(
@@ -132,10 +145,14 @@ def _state_directory(given: Mapping[str, str]) -> Path:
             "(option exactlyOnce=false does without)"
         )
     parts = urlsplit(checkpoint)
-    if parts.scheme not in ("", "file"):
+    if parts.scheme not in ("", "file") and "://" not in checkpoint:
+        raise ConfigError(f"option checkpointLocation: {checkpoint} names no bucket")
+    # An executor's working directory is another one: the path is made absolute here.
+    path = unquote(parts.path) if parts.scheme == "file" else checkpoint
+    try:
+        return parse_location(path) / "millstream-sink"
+    except ConfigError as error:
         raise ConfigError(
-            f"option checkpointLocation: {checkpoint} is no directory that the driver can write to;"
-            " exactly once needs a local or mounted one (option exactlyOnce=false does without)"
-        )
-    path = Path(unquote(parts.path) if parts.scheme else checkpoint)
-    return path.absolute() / "millstream-sink"  # an executor's working directory is another one
+            f"option checkpointLocation: {error}; exactly once needs one that the driver can write "
+            "to (option exactlyOnce=false does without)"
+        ) from None

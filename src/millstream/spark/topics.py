@@ -17,10 +17,10 @@ from millstream.client import Admin
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ClientError, UnsupportedVersionError
 from millstream.client.metadata import Topic
-from millstream.client.offsets import EARLIEST, LATEST, end_offsets
+from millstream.client.offsets import EARLIEST, LATEST, end_offsets, ends_of_epochs
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.spark.kafka_settings import KafkaSettings
 from millstream.spark.options import (
@@ -30,6 +30,7 @@ from millstream.spark.options import (
     SubscribePattern,
     Subscription,
 )
+from millstream.spark.security_options import open_settings
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,18 @@ class Topics(Protocol):
     def ids(self, names: Iterable[str]) -> dict[str, TopicId]:
         """Return the ids of topics, those that have one."""
 
+    def leader_epochs(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderEpoch]:
+        """Return the epochs of the leaders, those that are known."""
+
+    def ends_of_epochs(
+        self, epochs: Mapping[TopicPartition, LeaderEpoch]
+    ) -> dict[TopicPartition, tuple[LeaderEpoch, Offset]]:
+        """Return where the logs end for these leader epochs, −1 where they have none (KIP-320);
+        nothing where that cannot be asked.
+        """
+
     def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each log; empty if that is unknown."""
 
@@ -97,6 +110,7 @@ def connect(settings: KafkaSettings) -> Cluster:
             bootstrap_servers=addresses,
             client_id=settings.client_id,
             request_timeout_ms=settings.request_timeout_ms,
+            security=open_settings(settings.security),
         )
     )
 
@@ -126,6 +140,7 @@ class ClusterTopics:
     def _administrator(self) -> Admin:
         if self._admin is None:
             self._admin = Admin(
+                self._settings.security,
                 bootstrap_servers=self._settings.bootstrap_servers,
                 client_id=self._settings.client_id,
                 default_api_timeout_ms=self._settings.request_timeout_ms,
@@ -186,6 +201,22 @@ class ClusterTopics:
         """See :class:`Topics`."""
         ids = {name: self._cluster.topic(name).topic_id for name in names}
         return {name: each for name, each in ids.items() if each != ZERO_TOPIC_ID}
+
+    def leader_epochs(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderEpoch]:
+        """See :class:`Topics`."""
+        found = {each: self._cluster.partition(each).leader_epoch for each in topic_partitions}
+        return {each: epoch for each, epoch in found.items() if epoch >= 0}
+
+    def ends_of_epochs(
+        self, epochs: Mapping[TopicPartition, LeaderEpoch]
+    ) -> dict[TopicPartition, tuple[LeaderEpoch, Offset]]:
+        """See :class:`Topics`."""
+        try:
+            return ends_of_epochs(self._cluster, epochs)
+        except UnsupportedVersionError:
+            return {}
 
     def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`Topics`."""

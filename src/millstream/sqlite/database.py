@@ -4,11 +4,15 @@
 
     nodes     path (key) | parent | data | version | creation_id | session (0 = not ephemeral)
     counters  name (key) | value         "transaction": the creation id given out last
-                                         "session": how often the file was opened
+                                         "session": the session id given out last
+    sessions  id (key) | secret | timeout_ms    those of the brokers that share the file
 
 Every call of :meth:`Database.multi` is one transaction and, with ``synchronous=FULL`` and a
-write-ahead log, one fsync. The file is locked for as long as it is open, so no second broker can
-use the directory.
+write-ahead log, one fsync; those inside one :meth:`Database.batch` share both. The file is locked
+for as long as it is open, so no second broker can use the directory.
+
+A broker on its own is the only session, which ends with the file. A keeper opens the file *shared*:
+sessions are added and ended, and outlive it.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +41,10 @@ from millstream.model.metadata_store import (
 )
 
 FILE_NAME: Final = "millstream-metadata.sqlite"
+MOVED_FILE: Final = "millstream-metadata.moved"
+"""Stands beside a file whose nodes were moved to a ZooKeeper, and names that: two stores of one
+cluster would part.
+"""
 
 _SCHEMA: Final = """
 CREATE TABLE nodes (
@@ -54,12 +63,40 @@ PRAGMA user_version = 1;
 """
 
 
-class Database:
-    """The tree. Opening it deletes the ephemeral nodes of earlier sessions."""
+_SESSIONS: Final = """
+CREATE TABLE IF NOT EXISTS sessions (
+    id INTEGER PRIMARY KEY,
+    secret BLOB NOT NULL,
+    timeout_ms INTEGER NOT NULL
+)
+"""
 
-    def __init__(self, directory: Path) -> None:
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session of a shared file: what proves who resumes it, and its time-out."""
+
+    secret: bytes
+    timeout_ms: int
+
+
+class Database:
+    """The tree. Opening it deletes the ephemeral nodes of earlier sessions; where it is ``shared``,
+    of those only that are not stored.
+    """
+
+    def __init__(self, directory: Path, *, shared: bool = False) -> None:
         """Open or create the file; StorageError if that fails or another process has it open."""
         self._directory = str(directory)
+        if (directory / MOVED_FILE).exists():
+            text = (directory / MOVED_FILE).read_text(encoding="utf-8").strip()
+            raise StorageError(
+                self._directory,
+                f"the metadata was moved to ZooKeeper: set zookeeper.connect={text}, or remove "
+                f"{MOVED_FILE} to use what is here again",
+            )
+        self._shared = shared
+        self._in_batch = False
         with self._disk_errors():
             self._connection = sqlite3.connect(
                 directory / FILE_NAME,
@@ -82,11 +119,20 @@ class Database:
         if run("PRAGMA user_version").fetchone()[0] == 0:
             self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         with self._transaction():
-            run("UPDATE counters SET value = value + 1 WHERE name = 'session'")
-            run("DELETE FROM nodes WHERE session <> 0")
+            run(_SESSIONS)
+            if self._shared:
+                run(
+                    "DELETE FROM nodes"
+                    " WHERE session <> 0 AND session NOT IN (SELECT id FROM sessions)"
+                )
+            else:
+                run("UPDATE counters SET value = value + 1 WHERE name = 'session'")
+                run("DELETE FROM nodes WHERE session <> 0")
+                run("DELETE FROM sessions")
             counters = dict(run("SELECT name, value FROM counters").fetchall())
         self._last_transaction: int = counters["transaction"]
         self.session: int = counters["session"]
+        """The only session of a file that is not shared."""
 
     def get(self, path: str) -> Node:
         """Read a node; NoNodeError when it is absent."""
@@ -125,22 +171,99 @@ class Database:
             )
             return {row[0]: _node(row[1:]) for row in rows}
 
-    def multi(self, operations: Sequence[Operation]) -> tuple[Done, ...]:
-        """Carry out all operations or none, on disk when this returns."""
+    def part_of_tree(
+        self, path: str, *, after: str, max_bytes: int
+    ) -> tuple[dict[str, Node], bool]:
+        """Return nodes below ``path`` in order, those behind ``after``, until they take
+        ``max_bytes`` or more; True when there are no others.
+        """
+        below = path.rstrip("/")
+        with self._disk_errors():
+            rows = self._connection.execute(
+                "SELECT path, data, version, creation_id, session FROM nodes"
+                " WHERE path > ? AND path < ? ORDER BY path",
+                (max(after, f"{below}/"), f"{below}0"),
+            )
+            found = {}
+            size = 0
+            for row in rows:
+                found[row[0]] = _node(row[1:])
+                size += len(row[0]) + len(row[1])
+                if size >= max_bytes:
+                    return found, False
+        return found, True
+
+    def multi(self, operations: Sequence[Operation], session: int = 0) -> tuple[Done, ...]:
+        """Carry out all operations or none, on disk when this returns or, inside a batch, when the
+        batch ends. ``session`` owns what is made ephemeral, in a shared file.
+        """
         transaction = self._last_transaction + 1
+        owner = session if self._shared else self.session
         with self._disk_errors(), self._transaction():
             self._connection.execute(
                 "UPDATE counters SET value = ? WHERE name = 'transaction'", (transaction,)
             )
-            done = tuple(self._apply(operation, transaction) for operation in operations)
+            done = tuple(self._apply(operation, transaction, owner) for operation in operations)
         self._last_transaction = transaction
         return done
 
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Make one transaction, and one fsync, of all that is done inside: each ``multi`` still
+        succeeds or fails by itself. Nothing of it counts before the batch has ended.
+        """
+        before = self._last_transaction
+        with self._disk_errors(), self._transaction():
+            self._in_batch = True
+            try:
+                yield
+            except BaseException:
+                self._last_transaction = before
+                raise
+            finally:
+                self._in_batch = False
+
+    # --- the sessions of a shared file ------------------------------------------------------------
+
+    @property
+    def last_creation_id(self) -> int:
+        """The creation id that was given out last."""
+        return self._last_transaction
+
+    def sessions(self) -> dict[int, StoredSession]:
+        """Return the sessions that have not ended, by id."""
+        with self._disk_errors():
+            rows = self._connection.execute("SELECT id, secret, timeout_ms FROM sessions")
+            return {row[0]: StoredSession(row[1], row[2]) for row in rows}
+
+    def add_session(self, session: StoredSession) -> int:
+        """Store a new session; return its id, which no session has had before."""
+        run = self._connection.execute
+        with self._disk_errors(), self._transaction():
+            run("UPDATE counters SET value = value + 1 WHERE name = 'session'")
+            number: int = run("SELECT value FROM counters WHERE name = 'session'").fetchone()[0]
+            run(
+                "INSERT INTO sessions VALUES (?, ?, ?)",
+                (number, session.secret, session.timeout_ms),
+            )
+        return number
+
+    def end_session(self, number: int) -> tuple[str, ...]:
+        """Forget a session; return the paths of its ephemeral nodes, which are deleted."""
+        run = self._connection.execute
+        with self._disk_errors(), self._transaction():
+            rows = run("SELECT path FROM nodes WHERE session = ? ORDER BY path", (number,))
+            paths = tuple(row[0] for row in rows.fetchall())
+            run("DELETE FROM nodes WHERE session = ?", (number,))
+            run("DELETE FROM sessions WHERE id = ?", (number,))
+        return paths
+
     def close(self) -> None:
-        """Remove this session's ephemeral nodes and close the file."""
+        """Close the file; where it is not shared, its ephemeral nodes are removed."""
         with self._disk_errors():
             try:
-                self._connection.execute("DELETE FROM nodes WHERE session <> 0")
+                if not self._shared:
+                    self._connection.execute("DELETE FROM nodes WHERE session <> 0")
             finally:
                 self._connection.close()
 
@@ -148,10 +271,10 @@ class Database:
         """Close the file without clean-up, as a killed process would."""
         self._connection.close()
 
-    def _apply(self, operation: Operation, transaction: int) -> Done:
+    def _apply(self, operation: Operation, transaction: int, owner: int) -> Done:
         match operation:
             case Create():
-                return self._create(operation, transaction)
+                return self._create(operation, transaction, owner)
             case SetData():
                 version, creation_id = self._expect(operation.path, operation.version)
                 self._connection.execute(
@@ -164,13 +287,13 @@ class Database:
             case Check():
                 return Done(*self._expect(operation.path, operation.version))
 
-    def _create(self, operation: Create, transaction: int) -> Done:
+    def _create(self, operation: Create, transaction: int, owner: int) -> Done:
         path = operation.path
         parent = parent_of(path)
         run = self._connection.execute
         if run("SELECT 1 FROM nodes WHERE path = ?", (parent,)).fetchone() is None:
             raise NoNodeError(path)
-        session = self.session if operation.ephemeral else 0
+        session = owner if operation.ephemeral else 0
         try:
             run(
                 "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, ?)",
@@ -202,6 +325,10 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
+        if self._in_batch:
+            with self._savepoint():
+                yield
+            return
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -210,6 +337,18 @@ class Database:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        self._connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO one")
+                self._connection.execute("RELEASE one")
+            raise
+        self._connection.execute("RELEASE one")
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:

@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, Batch, header_at
+from millstream.records.find_kernel import batch_finder
+from millstream.records.kernel import library
 from millstream.records.legacy import MAGIC_POSITION, check_not_legacy
 from millstream.storage.directory import LOG, SegmentLocation
 from millstream.storage.environment import LogEnvironment
@@ -23,6 +25,19 @@ SCAN_BYTES: Final = 8192
 
 READ_AHEAD_BYTES: Final = 1 << 20
 """How much a walk over whole batches reads at a time."""
+
+RESERVED_FROM_BYTES: Final = 256 * 1024
+"""From this size on disk blocks are reserved ahead of what is written."""
+
+MAX_RESERVED_BYTES: Final = 16 << 20
+"""How much is reserved at a time at most."""
+
+_RESERVED_PART: Final = 4
+"""A quarter as much as the segment holds is reserved: no log takes much more room than its size
+says, however many there are, and a segment is extended some forty times on the way to 1 GiB.
+"""
+
+_NEVER: Final = 1 << 63
 
 _OFFSETS = struct.Struct(">qi4xb6xi")
 """Base offset, batch length, magic, last offset delta: what a search needs of a header."""
@@ -49,15 +64,33 @@ class FileRecords:
     file is longer.
     """
 
-    __slots__ = ("_environment", "_file", "_location", "cuts", "size")
+    __slots__ = (
+        "_environment",
+        "_file",
+        "_location",
+        "_reserve_beyond",
+        "_reserves",
+        "cuts",
+        "size",
+    )
 
     def __init__(self, environment: LogEnvironment, location: SegmentLocation, size: int) -> None:
         self._environment = environment
         self._location = location
         self._file: File | None = None
+        self._reserves = False
+        self._reserve_beyond = _NEVER
+        """An append that ends beyond this position first reserves blocks."""
         self.size = size
         self.cuts = 0
         """How often the end was cut off; a look-up result from before a cut may be stale."""
+
+    def reserve_ahead(self, reserves: bool) -> None:
+        """Set whether blocks are reserved ahead of appends: False where each append is flushed, or
+        the whole file is preallocated.
+        """
+        self._reserves = reserves
+        self._reserve_beyond = max(self.size, RESERVED_FROM_BYTES) if reserves else _NEVER
 
     @property
     def path(self) -> str:
@@ -71,6 +104,7 @@ class FileRecords:
         if preallocate_bytes:
             self._file.truncate(preallocate_bytes)
         self.size = 0
+        self.reserve_ahead(self._reserves)
         self.cuts += 1
         self._environment.open_files.opened(self)
 
@@ -94,9 +128,12 @@ class FileRecords:
 
     def ensure_in_memory(self, position: int, size: int) -> None:
         """Raise ColdReadError where a read of this range would wait for a disk."""
-        cold = self.cold_ranges(position, size)
-        if cold:
-            raise ColdReadError(cold)
+        file = self._file or self.file()
+        end = self.size
+        if position + size > end:
+            size = end - position
+        if size > 0 and not file.is_cached(position, size):
+            raise ColdReadError([FileRange(file, position, size)])
 
     def refuse_old_format(self) -> None:
         """Raise UnsupportedFormatError if the file begins with a valid message of magic 0 or 1.
@@ -122,12 +159,20 @@ class FileRecords:
         if file is None:
             file = self.file()
         position = self.size
+        end = position + size
+        if end > self._reserve_beyond:
+            self._reserve(file, end)
         try:
             file.write_at(position, data)
         except OSError:
             file.truncate(position)
             raise
-        self.size = position + size
+        self.size = end
+
+    def _reserve(self, file: File, end: int) -> None:
+        """Reserve blocks for an append that ends at ``end``, and for those that follow it."""
+        self._reserve_beyond = end + min(end // _RESERVED_PART, MAX_RESERVED_BYTES)
+        file.reserve(self.size, self._reserve_beyond - self.size)
 
     def truncate(self, size: int) -> int:
         """Cut the batches from ``size`` on; return how many bytes went."""
@@ -136,13 +181,16 @@ class FileRecords:
         self.cuts += 1
         self.file().truncate(size)
         self.size = size
+        self.reserve_ahead(self._reserves)
         return cut
 
     def trim(self) -> None:
-        """Cut off what was preallocated and not used."""
+        """Cut off what was preallocated, and free what was reserved, and not used."""
         file = self.file()
         if file.size() != self.size:
             file.truncate(self.size)
+        elif self.size > RESERVED_FROM_BYTES:
+            file.give_back_reserved()
 
     def find(self, offset: Offset, position: int) -> BatchPosition | None:
         """Return the first batch from ``position`` on whose last offset is at least ``offset``;
@@ -152,6 +200,7 @@ class FileRecords:
         file = self.file()
         chunk = b""
         start = position
+        find_batch = batch_finder(library(), BatchPosition)
         while end - position >= HEADER_SIZE:
             at = position - start
             if at < 0 or at + HEADER_SIZE > len(chunk):
@@ -159,6 +208,13 @@ class FileRecords:
                 chunk = file.read_at(position, min(SCAN_BYTES, end - position))
                 if len(chunk) < HEADER_SIZE:
                     break
+                if find_batch is not None:
+                    found = find_batch(chunk, 0, position, end, offset)
+                    if isinstance(found, BatchPosition):
+                        return found
+                    if found is not None:
+                        position = found
+                        continue
             base_offset, length, magic, delta = _OFFSETS.unpack_from(chunk, at)
             if length < _SMALLEST_LENGTH or magic != MAGIC or delta < 0 or base_offset < 0:
                 raise self._corrupt(position)
@@ -171,13 +227,16 @@ class FileRecords:
         """Return the batch at ``position`` if there is one and it contains ``offset``, else
         None.
         """
-        header = self.file().read_at(position, HEADER_SIZE)
-        if len(header) < HEADER_SIZE:
-            return None
-        try:
-            found = self._batch_position(header, 0, position)
-        except CorruptLogError:
-            return None
+        header = (self._file or self.file()).read_at(position, HEADER_SIZE)
+        find_batch = batch_finder(library(), BatchPosition)
+        found = find_batch and find_batch(header, 0, position, self.size, offset)
+        if not isinstance(found, BatchPosition):
+            if len(header) < HEADER_SIZE:
+                return None
+            try:
+                found = self._batch_position(header, 0, position)
+            except CorruptLogError:
+                return None
         return found if found.base_offset <= offset <= found.last_offset else None
 
     def headers(self, position: int = 0) -> Iterator[BatchPosition]:

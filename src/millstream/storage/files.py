@@ -14,6 +14,7 @@ import mmap
 import os
 import resource
 import shutil
+import stat
 import struct
 import sys
 import threading
@@ -21,6 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from millstream.storage.reserved_blocks import reserve_blocks
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +40,9 @@ _PROBE_STEP_BYTES: Final = 256 * 1024
 """How far apart :meth:`LocalFile.is_cached` looks: what a disk read brings in or memory pressure
 drops comes in runs of about half of that.
 """
+
+_STATUS_BLOCK_BYTES: Final = 512
+"""The unit of ``st_blocks``, whatever the blocks of the file system are."""
 
 _NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -69,6 +75,17 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes; what is added reads as zeros."""
+
+    def reserve(self, position: int, size: int) -> None:
+        """Set disk blocks aside for ``size`` bytes from ``position`` on, which will be written; the
+        file's size stays as it is.
+
+        Never fails, and does nothing where that would not help: whether there is room is said by
+        the write. Appends into blocks that are there cost the system less.
+        """
+
+    def give_back_reserved(self) -> None:
+        """Free the blocks beyond the end of the file."""
 
     def sync(self) -> None:
         """Wait until the bytes, and the size that goes with them, are on disk. Any thread."""
@@ -208,11 +225,13 @@ class LocalFile:
         """
         if not _NO_WAIT:
             return True
-        descriptor = self._descriptor
+        descriptor, preadv = self._descriptor, os.preadv
+        last = position + size - 1
         try:
-            for probe in range(position, position + size, _PROBE_STEP_BYTES):
-                os.preadv(descriptor, _ONE_BYTE, probe, _NO_WAIT)
-            os.preadv(descriptor, _ONE_BYTE, position + size - 1, _NO_WAIT)
+            preadv(descriptor, _ONE_BYTE, last, _NO_WAIT)
+            while position < last:
+                preadv(descriptor, _ONE_BYTE, position, _NO_WAIT)
+                position += _PROBE_STEP_BYTES
         except BlockingIOError:
             return False
         except OSError:
@@ -245,6 +264,16 @@ class LocalFile:
     def truncate(self, size: int) -> None:
         """Cut or extend."""
         os.ftruncate(self._descriptor, size)
+
+    def reserve(self, position: int, size: int) -> None:
+        """Allocate blocks beyond the end (``fallocate`` with ``FALLOC_FL_KEEP_SIZE``)."""
+        reserve_blocks(self._descriptor, position, size)
+
+    def give_back_reserved(self) -> None:
+        """Truncate to the size that the file has, which frees what is allocated beyond it."""
+        status = os.fstat(self._descriptor)
+        if status.st_blocks * _STATUS_BLOCK_BYTES >= status.st_size + status.st_blksize:
+            os.ftruncate(self._descriptor, status.st_size)
 
     def sync(self) -> None:
         """Flush data and size, not the times."""
@@ -359,8 +388,10 @@ class LocalFileSystem:
         return os.path.exists(path)
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and those above it."""
-        os.makedirs(path, exist_ok=True)
+        """Make a directory and those above it; records and credentials in it are read by this user
+        alone.
+        """
+        os.makedirs(path, mode=0o700, exist_ok=True)
 
     def rename(self, old_path: str, new_path: str) -> None:
         """Rename in one step."""
@@ -464,3 +495,88 @@ def last_descriptor_of_clients() -> int:
     """
     limit = raise_open_file_limit()
     return limit - 1 - min(limit // 8, _FOR_FILES)
+
+
+class AppendedFile:
+    """A file that only grows, by whole lines, outside of the log directories: the audit log's.
+
+    It is opened for the first append, with permissions for its owner alone where it is new, and
+    again after ``reopen``. The methods block; one thread calls them at a time. Processes may share
+    a file: what one of them takes back after a failure is its own.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+        self._is_torn = False
+        """True when the file may end within a line that could not be taken back."""
+
+    def reopen(self) -> None:
+        """Have the next append open the path again: the file may have been moved away."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            # It is closed then too. What a disk tells only now was counted as written.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    close = reopen
+
+    def append(self, lines: Sequence[bytes]) -> tuple[int, OSError | None]:
+        """Write lines, each with its end; return how many are in the file, and what kept the others
+        out of it.
+        """
+        try:
+            size = self._open()
+        except OSError as error:
+            self.reopen()
+            return 0, error
+        try:
+            return self._append(lines, size)
+        finally:
+            self._unlock()
+
+    def _append(self, lines: Sequence[bytes], size: int | None) -> tuple[int, OSError | None]:
+        view = memoryview(b"".join(lines))
+        written = 0
+        failure: OSError | None = None
+        while written < len(view) and failure is None:
+            try:
+                written += os.write(self._descriptor, view[written:])
+            except OSError as error:
+                failure = error
+        if failure is None:
+            return len(lines), None
+        count = whole = 0
+        while whole + len(lines[count]) <= written:
+            whole += len(lines[count])
+            count += 1
+        if size is not None and whole < written:
+            try:
+                os.ftruncate(self._descriptor, size + whole)
+            except OSError:
+                self._is_torn = True
+        self.reopen()
+        return count, failure
+
+    def _unlock(self) -> None:
+        if self._descriptor >= 0:  # the end of a descriptor is that of its lock
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _open(self) -> int | None:
+        """Open the file where it is not, and lock it; return its size, None where it has none."""
+        if self._descriptor < 0:
+            # A pipe that nobody reads must not hold the thread.
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            self._descriptor = os.open(self._path, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            return None
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        status = os.fstat(self._descriptor)
+        size = status.st_size
+        if size and (self._is_torn or os.pread(self._descriptor, 1, size - 1) != b"\n"):
+            # What a kill or a failed disk has left of a line is a line of its own.
+            size += os.write(self._descriptor, b"\n")
+        self._is_torn = False
+        return size

@@ -53,8 +53,10 @@ class SegmentIndex(ABC):
         "_location",
         "_mapping",
         "_preallocated",
+        "base_offset",
         "count",
         "max_bytes",
+        "max_entries",
     )
 
     def __init__(
@@ -79,26 +81,15 @@ class SegmentIndex(ABC):
         self.count = 0
         """Entries; known once the index was loaded or created."""
         self.max_bytes = max_bytes
+        self.max_entries = max_bytes // self.entry.size
+        """Entries that fit into ``segment.index.bytes``."""
+        self.base_offset: Offset = location.base_offset
+        """Base offset of the segment, which the entries' offsets are relative to."""
 
     @property
     def path(self) -> str:
         """Path of the file."""
         return self._location.path(self.extension)
-
-    @property
-    def base_offset(self) -> Offset:
-        """Base offset of the segment, which the entries' offsets are relative to."""
-        return self._location.base_offset
-
-    @property
-    def max_entries(self) -> int:
-        """Entries that fit into ``segment.index.bytes``."""
-        return self.max_bytes // self.entry.size
-
-    @property
-    def is_full(self) -> bool:
-        """True when no entry more may be appended."""
-        return self.count >= self.max_entries
 
     @property
     def is_loaded(self) -> bool:
@@ -245,12 +236,13 @@ class SegmentIndex(ABC):
             self._open_file().truncate(len(self._data))
             self._preallocated = False
 
-    def _push(self, packed: bytes) -> None:
+    def _push(self, packed: bytes, count: int = 1) -> None:
+        """Add entries, so many of them."""
         data = self._data
         assert isinstance(data, bytearray), "entries are appended to the active segment"
         if self._is_unwritten:
             data += packed
-            self.count += len(packed) // self.entry.size
+            self.count += count
             return
         file = self._file
         if file is None:
@@ -259,7 +251,7 @@ class SegmentIndex(ABC):
             self._preallocate(file)
         file.write_at(len(data), packed)
         data += packed
-        self.count += len(packed) // self.entry.size
+        self.count += count
 
     def _write_collected(self) -> None:
         data = self._data

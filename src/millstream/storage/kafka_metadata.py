@@ -1,5 +1,6 @@
 """Reads Apache Kafka's own metadata log: which topics a directory of Kafka's has, their partitions
-and settings. Nothing in it is changed.
+and settings, the settings of groups, rules of access, quotas, SCRAM users and delegation tokens.
+Nothing in it is changed.
 
 The directory ``__cluster_metadata-0`` holds snapshots and a log of changes (KIP-630, KIP-631)::
 
@@ -15,25 +16,34 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from millstream.model.entities import EntityKind, EntityValue
 from millstream.model.errors import MillstreamError, ProtocolError, StorageError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Message
 from millstream.protocol.messages.kraft_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
+    UserScramCredentialRecord,
 )
 from millstream.records.batch import iter_batches
 from millstream.records.record import read_records
 from millstream.storage.directory import CLUSTER_METADATA_TOPIC, LOG, parse_file_name
 from millstream.storage.files import FileSystem, read_file
+from millstream.storage.kafka_entities import KafkaEntities
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +59,16 @@ _MESSAGES: Final[dict[int, type[Message]]] = {
     4: ConfigRecord,
     5: PartitionChangeRecord,
     9: RemoveTopicRecord,
+    10: DelegationTokenRecord,
+    11: UserScramCredentialRecord,
+    14: ClientQuotaRecord,
+    18: AccessControlEntryRecord,
+    19: RemoveAccessControlEntryRecord,
+    22: RemoveUserScramCredentialRecord,
+    26: RemoveDelegationTokenRecord,
 }
 _TOPIC_RESOURCE: Final = 2
+_GROUP_RESOURCE: Final = 32
 _CHECKPOINT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 
 _Frame: TypeAlias = tuple[int, int, bytes]
@@ -73,21 +91,33 @@ class KafkaTopic:
         return max(self.leader_epochs, default=-1) + 1
 
 
-def read_kafka_metadata(file_system: FileSystem, log_directory: str) -> dict[str, KafkaTopic]:
-    """Return the topics in a log directory's ``__cluster_metadata-0``, by name; none where there
-    is none. Reading ends before a batch that is damaged. Raises StorageError.
+@dataclass(slots=True)
+class KafkaMetadata:
+    """What a metadata log says, by name."""
+
+    topics: dict[str, KafkaTopic] = field(default_factory=dict)
+    group_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The settings that groups have of their own; a group need not exist to have some."""
+    entities: dict[EntityKind, dict[str, EntityValue]] = field(default_factory=dict)
+    """Rules of access, quotas, SCRAM users and delegation tokens, by kind and key."""
+
+
+def read_kafka_metadata(file_system: FileSystem, log_directory: str) -> KafkaMetadata:
+    """Return what a log directory's ``__cluster_metadata-0`` says; nothing where there is none.
+
+    Reading ends before a batch that is damaged. Raises StorageError.
     """
     path = f"{log_directory}/{DIRECTORY}"
     replay = _Replay()
     try:
         if not file_system.exists(path):
-            return {}
+            return KafkaMetadata()
         for data, start in _files(file_system, path):
             for key, version, body in _frames(data, start, path):
                 replay.take(key, version, body)
     except OSError as error:
         raise StorageError(log_directory, f"{DIRECTORY}: {error}") from error
-    return replay.topics()
+    return replay.metadata()
 
 
 def _files(file_system: FileSystem, path: str) -> Iterator[tuple[bytes, Offset]]:
@@ -136,24 +166,42 @@ def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
     raise ProtocolError("a record of the metadata log is cut off")
 
 
-class KafkaTopics:
-    """The topics recorded in Apache Kafka's metadata log in any of the log directories. The log is
-    read on first use, which never happens for directories written only by Millstream.
+class KafkaMetadataLogs:
+    """What is recorded in Apache Kafka's metadata log in any of the log directories. The log is
+    read on first use, which is a look for it in directories written only by Millstream.
     """
 
     def __init__(self, file_system: FileSystem, directories: Callable[[], Sequence[str]]) -> None:
         self._file_system = file_system
         self._directories = directories
-        self._topics: dict[str, KafkaTopic] | None = None
+        self._metadata: KafkaMetadata | None = None
 
-    def find(self, name: str, topic_id: TopicId | None) -> KafkaTopic | None:
+    def find_topic(self, name: str, topic_id: TopicId | None) -> KafkaTopic | None:
         """Return a topic by its name, unless that belongs to another topic id. StorageError."""
-        if self._topics is None:
-            self._topics = {}
-            for directory in self._directories():
-                self._topics.update(read_kafka_metadata(self._file_system, directory))
-        topic = self._topics.get(name)
+        topic = self._read().topics.get(name)
         return topic if topic is not None and topic_id in (None, topic.topic_id) else None
+
+    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of groups, by group. StorageError."""
+        return self._read().group_configs
+
+    def entities(self) -> Mapping[EntityKind, Mapping[str, EntityValue]]:
+        """Return rules of access, quotas, SCRAM users and delegation tokens, by kind and key.
+
+        StorageError.
+        """
+        return self._read().entities
+
+    def _read(self) -> KafkaMetadata:
+        if self._metadata is None:
+            self._metadata = KafkaMetadata()
+            for directory in self._directories():
+                found = read_kafka_metadata(self._file_system, directory)
+                self._metadata.topics.update(found.topics)
+                self._metadata.group_configs.update(found.group_configs)
+                for kind, values in found.entities.items():
+                    self._metadata.entities.setdefault(kind, {}).update(values)
+        return self._metadata
 
 
 class _Replay:
@@ -163,6 +211,8 @@ class _Replay:
         self._names: dict[TopicId, str] = {}
         self._topics: dict[TopicId, KafkaTopic] = {}
         self._configs: dict[str, dict[str, str]] = {}
+        self._group_configs: dict[str, dict[str, str]] = {}
+        self._entities = KafkaEntities()
         self._transaction: list[Message] | None = None
 
     def take(self, key: int, version: int, body: bytes) -> None:
@@ -195,27 +245,33 @@ class _Replay:
                     epochs[message.partition_id] = epochs.get(message.partition_id, -1) + 1
             case ConfigRecord():
                 if message.resource_type == _TOPIC_RESOURCE:
-                    self._apply_config(message)
+                    _apply_config(self._configs, message)
+                elif message.resource_type == _GROUP_RESOURCE:
+                    _apply_config(self._group_configs, message)
             case RemoveTopicRecord():
                 self._topics.pop(message.topic_id, None)
                 self._configs.pop(self._names.pop(message.topic_id, ""), None)
+            case _:
+                self._entities.apply(message)
 
     def _epochs(self, topic_id: TopicId) -> dict[int, LeaderEpoch]:
         topic = self._topics.get(topic_id)
         return {} if topic is None else topic.leader_epochs
 
-    def _apply_config(self, message: ConfigRecord) -> None:
-        configs = self._configs.setdefault(message.resource_name, {})
-        if message.value is None:
-            configs.pop(message.name, None)
-        else:
-            configs[message.name] = message.value
-
-    def topics(self) -> dict[str, KafkaTopic]:
-        """Return the topics that exist after the last record."""
-        found = {}
+    def metadata(self) -> KafkaMetadata:
+        """Return what is so after the last record."""
+        topics = {}
         for topic_id, topic in self._topics.items():
             name = self._names[topic_id]
             topic.configs = self._configs.get(name, {})
-            found[name] = topic
-        return found
+            topics[name] = topic
+        group_configs = {name: texts for name, texts in self._group_configs.items() if texts}
+        return KafkaMetadata(topics, group_configs, self._entities.entities())
+
+
+def _apply_config(configs: dict[str, dict[str, str]], message: ConfigRecord) -> None:
+    texts = configs.setdefault(message.resource_name, {})
+    if message.value is None:
+        texts.pop(message.name, None)
+    else:
+        texts[message.name] = message.value

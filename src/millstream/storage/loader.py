@@ -384,6 +384,7 @@ class Loader:
             counter.scanned_bytes += segment.records.size - recovery.valid_bytes
             self._cut(segment, recovery.valid_bytes, recovery.next_offset, error)
         segment.indexes.finish()
+        segment.records.trim()
         segment.close()
         counter.segments += 1
         return recovery.next_offset, error is not None

@@ -150,6 +150,8 @@ class LocalLog:
         size = end - start
         if size <= max_bytes:
             segment.hint(upper_bound_offset, end)
+        elif 0 < first_size <= max_bytes:
+            size = max_bytes
         else:
             first_size = first_size or segment.records.size_at(start)
             size = _allowed(max_bytes, first_size, min_one_batch)

@@ -24,7 +24,13 @@ from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.records.batch import LOG_APPEND_TIME_BIT, TRANSACTIONAL_BIT, Batch, iter_batches
+from millstream.records.batch import (
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    Batch,
+    iter_batches,
+)
 from millstream.records.control import parse_marker
 from millstream.records.crc32c import Buffer
 from millstream.storage.aborted_transactions import AbortedTransaction, aborted_transactions
@@ -344,7 +350,7 @@ class Log:
         base_offset = offsets.log_end_offset
         delta = batch.last_offset_delta
         last_offset = base_offset + delta
-        size = batch.size
+        size = batch.length + LENGTH_OVERHEAD
         max_timestamp = batch.max_timestamp
         producer_id = batch.producer_id
         transactional = batch.attributes & TRANSACTIONAL_BIT != 0

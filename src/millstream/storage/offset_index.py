@@ -14,7 +14,8 @@ on through the log from there. Kafka: ``OffsetIndex``.
 
 In memory every 64th offset is kept as a fence. A look-up searches the fences, and then the 64
 entries behind the one it found, both without a step of Python for each comparison, so it costs the
-same in an index of a hundred entries and of a hundred thousand.
+same in an index of a hundred entries and of a hundred thousand. Whoever reads on comes to the same
+64 entries again: those of the last look-up are kept as numbers.
 """
 
 from __future__ import annotations
@@ -44,13 +45,30 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
+class _Block(NamedTuple):
+    """The entries behind a fence as numbers, and the entry behind those."""
+
+    fence: int
+    entries: int
+    """How many the index had when these were read."""
+    offsets: array[int]
+    numbers: array[int]
+    """Offset and position of each, in turn."""
+
+
+_NO_BLOCK: Final = _Block(-1, -1, array("i"), array("i"))
+
+
 class OffsetIndex(SegmentIndex):
     """The offset index of one segment."""
 
     extension: ClassVar[str] = OFFSET_INDEX
     entry: ClassVar[struct.Struct] = _ENTRY
 
-    __slots__ = ("_fences",)
+    __slots__ = ("_block", "_fences")
+
+    _block: _Block
+    """What the last look-up has read; forgotten when entries are dropped or come from elsewhere."""
 
     _fences: array[int]
     """The relative offset of every 64th entry, those that are at hand."""
@@ -69,18 +87,18 @@ class OffsetIndex(SegmentIndex):
     def create(self) -> None:
         """Recreate the index, empty and of full size."""
         super().create()
-        self._fences = array("i")
+        self._set_fences(array("i"))
 
     def collect(self) -> None:
         """Start empty, in memory only."""
         super().collect()
-        self._fences = array("i")
+        self._set_fences(array("i"))
 
     def adopt(self, other: Self) -> None:
         """Use the entries of another object for the same file, and its fences."""
         fences = other._fences if other.is_loaded else array("i")
         super().adopt(other)
-        self._fences = fences
+        self._set_fences(fences)
 
     def append(self, offset: Offset, position: int) -> None:
         """Add an entry for the batch at ``position``, whose last offset is ``offset``."""
@@ -94,7 +112,7 @@ class OffsetIndex(SegmentIndex):
         base_offset = self.base_offset
         relatives = [(offset - base_offset, position) for offset, position in entries]
         first_fence = -self.count % _FENCE_ENTRIES
-        self._push(b"".join([_ENTRY.pack(*each) for each in relatives]))
+        self._push(b"".join([_ENTRY.pack(*each) for each in relatives]), len(relatives))
         self._fences.extend([relative for relative, _ in relatives[first_fence::_FENCE_ENTRIES]])
 
     def position(self, offset: Offset) -> int:
@@ -105,15 +123,28 @@ class OffsetIndex(SegmentIndex):
         """Return the same, and the position that the entry behind it has: no batch after that one
         holds ``offset``. Where there is no such entry both are the same.
         """
-        data = self.entries()
-        relative = offset - self._location.base_offset
-        start = max(0, bisect_right(self._fences, relative) - 1) * _FENCE_BYTES
-        numbers = array("i", bytes(data[start : start + _FENCE_BYTES + _ENTRY.size]))
-        if _IS_LITTLE_ENDIAN:
-            numbers.byteswap()
-        behind = 2 * bisect_right(numbers[0::2], relative) + 1
+        relative = offset - self.base_offset
+        fence = bisect_right(self._fences, relative)
+        block = self._block
+        if block.fence != fence or block.entries != self.count:
+            block = self._read_block(fence)
+        numbers = block.numbers
+        behind = 2 * bisect_right(block.offsets, relative) + 1
         position = numbers[behind - 2] if behind > 1 else 0
         return position, numbers[behind] if behind < len(numbers) else position
+
+    def _read_block(self, fence: int) -> _Block:
+        """Read the entries behind the ``fence``-th fence, 0 for those before the first one."""
+        start = max(0, fence - 1) * _FENCE_BYTES
+        numbers = array("i", bytes(self.entries()[start : start + _FENCE_BYTES + _ENTRY.size]))
+        if _IS_LITTLE_ENDIAN:
+            numbers.byteswap()
+        block = self._block = _Block(fence, self.count, numbers[0::2], numbers)
+        return block
+
+    def _set_fences(self, fences: array[int]) -> None:
+        self._fences = fences
+        self._block = _NO_BLOCK
 
     def upper_bound(self, position: int) -> Offset | None:
         """Return the offset of the first entry at or beyond a byte position; None if none is."""
@@ -133,6 +164,7 @@ class OffsetIndex(SegmentIndex):
         data = self.entries()
         self._cut(floor_slot(data, _ENTRY, self.count, offset - self.base_offset - 1) + 1)
         del self._fences[-(-self.count // _FENCE_ENTRIES) :]
+        self._block = _NO_BLOCK
 
     def check(self, data: Buffer) -> None:
         """Raise CorruptIndexError unless both fields are above zero and grow; note the fences."""
@@ -142,4 +174,4 @@ class OffsetIndex(SegmentIndex):
         for name, column in (("offsets", numbers[0::2]), ("positions", numbers[1::2])):
             if column and (column[0] <= 0 or not grows(column)):
                 raise self._corrupt(f"its {name} do not grow from entry to entry")
-        self._fences = numbers[0 :: 2 * _FENCE_ENTRIES]
+        self._set_fences(numbers[0 :: 2 * _FENCE_ENTRIES])

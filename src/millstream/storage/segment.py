@@ -26,7 +26,12 @@ from millstream.records.batch import MAX_TIMESTAMP_POSITION, Batch
 from millstream.records.scan import BatchScanner
 from millstream.storage.directory import LOG, SEGMENT_EXTENSIONS, SegmentLocation, file_name
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
+from millstream.storage.file_records import (
+    RESERVED_FROM_BYTES,
+    SCAN_BYTES,
+    BatchPosition,
+    FileRecords,
+)
 from millstream.storage.segment_indexes import SegmentIndexes
 from millstream.storage.transaction_index import TransactionIndex
 
@@ -73,6 +78,7 @@ class Segment:
         self.created_ms = created_ms
         """When the segment was made or, found at start, last written."""
         self.records = FileRecords(environment, location, size)
+        self.records.reserve_ahead(_reserves(config))
         self.indexes = SegmentIndexes(
             environment,
             location,
@@ -115,6 +121,7 @@ class Segment:
     def update_config(self, config: TopicConfig) -> None:
         """Apply changed settings; the size of an index stays the same until the next segment."""
         self._config = config
+        self.records.reserve_ahead(_reserves(config))
         self.indexes.interval_bytes = config.index_interval_bytes
         if self.indexes.to_append:
             self._set_roll_limits()
@@ -224,7 +231,7 @@ class Segment:
         self.prepare_append()
         self.indexes.finish()
         self.roll_size = -1
-        if self._config.preallocate:
+        if self._config.preallocate or self.records.size > RESERVED_FROM_BYTES:
             self.records.trim()
 
     def truncate_to(self, offset: Offset, *, now_ms: int) -> int:
@@ -253,13 +260,13 @@ class Segment:
         the batch on can do without a disk.
         """
         indexes, records = self.indexes, self.records
+        position, next_position = indexes.bracket(offset, in_memory=in_memory is not None)
+        between = next_position - position
         if in_memory is not None:
-            indexes.ensure_in_memory()
-        position, next_position = indexes.bracket(offset)
-        if in_memory is not None:
-            search_bytes = max(indexes.interval_bytes + SCAN_BYTES, next_position - position)
+            search_bytes = indexes.interval_bytes + SCAN_BYTES
+            search_bytes = max(search_bytes, between)
             records.ensure_in_memory(position, search_bytes + in_memory)
-        if next_position - position > SCAN_BYTES:
+        if between > SCAN_BYTES:
             # A large batch lies between them, so mostly each batch has an entry of its own.
             held = records.batch_holding(offset, next_position)
             if held is not None:
@@ -373,6 +380,13 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.location.path(LOG)}, size={self.records.size})"
+
+
+def _reserves(config: TopicConfig) -> bool:
+    """Tell whether blocks are reserved ahead: not where each append is flushed, for a flush into
+    reserved blocks costs more than what the append saves.
+    """
+    return config.flush_policy != "ack" and not config.preallocate
 
 
 def _first_timestamp(data: memoryview) -> int:

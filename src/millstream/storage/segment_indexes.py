@@ -106,7 +106,9 @@ class SegmentIndexes:
     @property
     def is_full(self) -> bool:
         """True when the next entry belongs to the next segment. Asked of the active segment."""
-        return self.offset_index.is_full or self.time_index.is_full
+        offsets, times = self.offset_index, self.time_index
+        # The time index keeps a slot for its last entry.
+        return offsets.count >= offsets.max_entries or times.count >= times.max_entries - 1
 
     def create(self) -> None:
         """Recreate both, empty and ready to append."""
@@ -334,12 +336,15 @@ class SegmentIndexes:
         """Return the position of a batch at or before the one that holds ``offset``."""
         return self.bracket(offset)[0]
 
-    def bracket(self, offset: Offset) -> tuple[int, int]:
+    def bracket(self, offset: Offset, *, in_memory: bool = False) -> tuple[int, int]:
         """Return the positions of two batches, one at or before the one that holds ``offset`` and
-        the next that has an entry; the same twice where none has.
+        the next that has an entry; the same twice where none has. Where it has to be ``in_memory``,
+        raises what :meth:`ensure_in_memory` raises.
         """
         index = self.offset_index
         if not index.is_loaded:
+            if in_memory:
+                self.ensure_in_memory()
             if self.records.size <= self.interval_bytes:
                 return 0, 0
             self._load(to_append=False)

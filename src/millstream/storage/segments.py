@@ -15,11 +15,13 @@ from millstream.storage.segment import Segment
 class Segments:
     """Segments sorted by base offset."""
 
-    __slots__ = ("_base_offsets", "_segments")
+    __slots__ = ("_base_offsets", "_gone_bytes", "_segments")
 
     def __init__(self) -> None:
         self._base_offsets: list[Offset] = []
         self._segments: list[Segment] = []
+        self._gone_bytes = 0
+        """Bytes of the segments that were taken out, less those of what was put in."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -51,10 +53,19 @@ class Segments:
         """Bytes of all segments."""
         return sum(segment.records.size for segment in self._segments)
 
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes that were appended to segments since they were put in, whatever became of them;
+        what was truncated away counts no more.
+        """
+        return self.size + self._gone_bytes
+
     def add(self, segment: Segment) -> None:
         """Put in a segment, in place of one with the same base offset."""
         slot = bisect_left(self._base_offsets, segment.base_offset)
+        self._gone_bytes -= segment.records.size
         if segment.base_offset in self:
+            self._gone_bytes += self._segments[slot].records.size
             self._segments[slot] = segment
         else:
             self._base_offsets.insert(slot, segment.base_offset)
@@ -63,11 +74,13 @@ class Segments:
     def remove(self, segment: Segment) -> None:
         """Take out a segment."""
         slot = self._segments.index(segment)
+        self._gone_bytes += segment.records.size
         del self._base_offsets[slot]
         del self._segments[slot]
 
     def clear(self) -> None:
         """Take out all."""
+        self._gone_bytes += self.size
         self._base_offsets.clear()
         self._segments.clear()
 

@@ -48,11 +48,6 @@ class TimeIndex(SegmentIndex):
     __slots__ = ()
 
     @property
-    def is_full(self) -> bool:
-        """True when no entry more may be appended but the last, for which one slot is kept."""
-        return self.count >= self.max_entries - 1
-
-    @property
     def last_entry(self) -> TimestampEntry:
         """The largest timestamp in the index; -1 and the base offset when it is empty.
 
@@ -83,7 +78,7 @@ class TimeIndex(SegmentIndex):
                 largest = timestamp
                 packed.append(_ENTRY.pack(timestamp, offset - base_offset))
         if packed:
-            self._push(b"".join(packed))
+            self._push(b"".join(packed), len(packed))
 
     def lookup(self, timestamp: int) -> TimestampEntry:
         """Return the last entry at or before ``timestamp``; -1 and the base offset if none is."""

@@ -25,7 +25,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from kazoo.client import KazooClient
 from kazoo.protocol import serialization as wire
 from kazoo.protocol.states import KazooState
-from kazoo.security import OPEN_ACL_UNSAFE
 
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
@@ -42,6 +41,7 @@ from millstream.model.metadata_store import (
     SessionExpiredError,
     SetData,
 )
+from millstream.model.session_lease import SessionLease
 from millstream.zookeeper.answers import ANSWERED_ERRORS, done_by, node_of, translated
 from millstream.zookeeper.connect_string import ConnectString
 from millstream.zookeeper.kazoo_internals import (
@@ -52,7 +52,7 @@ from millstream.zookeeper.kazoo_internals import (
     submit,
     watch_grants,
 )
-from millstream.zookeeper.session import SessionLease
+from millstream.zookeeper.security import ZooKeeperSecurity
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +131,10 @@ class ZooKeeperClient:
         session_timeout_ms: int,
         call_on_loop: Callable[[Callable[[], None]], object],
         on_event: Callable[[SessionEvent], None],
+        security: ZooKeeperSecurity | None = None,
     ) -> None:
         self._connect = connect
+        self._security = security or ZooKeeperSecurity()
         self._clock = clock
         self._session_timeout_ms = session_timeout_ms
         self._call_on_loop = call_on_loop
@@ -172,6 +174,7 @@ class ZooKeeperClient:
             timeout=self._session_timeout_ms / 1000,
             connection_retry=dict(_RECONNECT),
             logger=_QUIET,
+            **self._security.client_options(),
         )
         session = _Session(kazoo)
         kazoo.add_listener(lambda state: self._heard(session, state))
@@ -394,7 +397,9 @@ class ZooKeeperClient:
         match operation:
             case Create():
                 flags = _EPHEMERAL_FLAG if operation.ephemeral else 0
-                return wire.Create2(path, operation.data, OPEN_ACL_UNSAFE, flags)
+                return wire.Create2(
+                    path, operation.data, self._security.acl_of(operation.path), flags
+                )
             case SetData():
                 return wire.SetData(path, operation.data, operation.version)
             case Delete():

@@ -26,6 +26,7 @@ from millstream.model.metadata_store import (
 from millstream.zookeeper.answers import UnsupportedError
 from millstream.zookeeper.client import Stat, ZooKeeperClient
 from millstream.zookeeper.connect_string import parse_connect_string
+from millstream.zookeeper.security import ZooKeeperSecurity
 
 READ_AT_ONCE: Final = 500
 """Nodes in one request for many."""
@@ -47,6 +48,7 @@ class ZooKeeperMetadataStore:
         clock: Clock,
         session_timeout_ms: int,
         call_on_loop: Callable[[Callable[[], None]], object],
+        security: ZooKeeperSecurity | None = None,
     ) -> None:
         self._client = ZooKeeperClient(
             parse_connect_string(connect),
@@ -54,6 +56,7 @@ class ZooKeeperMetadataStore:
             session_timeout_ms=session_timeout_ms,
             call_on_loop=call_on_loop,
             on_event=self._session_changed,
+            security=security,
         )
         self._opened: Deferred[None] = Deferred()
         self._clock = clock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import confluent_kafka
 from tests.interop.clients.patience import ASK_AGAIN_MS, JOIN_MS
@@ -34,6 +34,7 @@ class Member(threading.Thread):
         super().__init__(name=type(self).__name__, daemon=True)
         self.bootstrap, self.group, self.topic, self.strategy = bootstrap, group, topic, strategy
         self.seen: set[tuple[int, int]] = set()
+        self.twice: list[tuple[int, int]] = []
         self.has: frozenset[int] = frozenset()
         self.stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -48,6 +49,12 @@ class Member(threading.Thread):
 
     def read(self) -> None:
         raise NotImplementedError
+
+    def note(self, records: Iterable[tuple[int, int]]) -> None:
+        """Note partitions and offsets of what came."""
+        came = list(records)
+        self.twice += [each for each in came if each in self.seen]
+        self.seen.update(came)
 
     def stop(self) -> None:
         self.stopping.set()
@@ -76,7 +83,7 @@ class Ours(Member):
             consumer.subscribe([self.topic])
             while not self.stopping.is_set():
                 records = consumer.poll(0.1)
-                self.seen |= {(each.partition, each.offset) for each in records}
+                self.note((each.partition, each.offset) for each in records)
                 self.has = frozenset(each.partition for each in consumer.assignment())
                 if records:
                     try:
@@ -119,7 +126,7 @@ class Librdkafka(Member):
                     partition, offset = each.partition(), each.offset()
                     assert partition is not None
                     assert offset is not None
-                    self.seen.add((partition, offset))
+                    self.note([(partition, offset)])
                 self.has = frozenset(each.partition for each in consumer.assignment())
                 if messages:
                     try:
@@ -155,7 +162,7 @@ class KafkaPython(Member):
         try:
             while not self.stopping.is_set():
                 polled = consumer.poll(timeout_ms=JOIN_MS)
-                self.seen |= {(r.partition, r.offset) for rs in polled.values() for r in rs}
+                self.note((r.partition, r.offset) for rs in polled.values() for r in rs)
                 self.has = frozenset(each.partition for each in consumer.assignment())
                 if polled:
                     try:

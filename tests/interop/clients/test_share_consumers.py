@@ -104,7 +104,9 @@ def test_a_group_of_librdkafkas_consumer_and_ours(
             for record in ours.poll(1):
                 assert record.value is not None
                 found[int(record.value)] += 1
-                assert record.delivery_count == 1
+                # What the other one had acquired, and perhaps not returned yet, was delivered once.
+                assert record.delivery_count <= 2
+                assert int(record.value) not in held or record.delivery_count == 2
         ours.commit()
     assert set(found) == set(range(COUNT))
     assert set(found.values()) == {1}

@@ -13,7 +13,8 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member of a group that commits each batch, until its standard input has something.
+ * A member of a group that commits each batch, until its standard input has something: BOOTSTRAP TOPIC GROUP, and
+ * settings as NAME=VALUE.
  *
  * <p>Prints {@code saw P OFFSET VALUE}, and with the time on the machine's monotonic clock {@code
  * began P S}, {@code committing P S OFFSET} and {@code committed P S OFFSET}.
@@ -25,6 +26,10 @@ public class Reader {
         settings.put("group.id", arguments[2]);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
+        for (int index = 3; index < arguments.length; index++) {
+            String[] setting = arguments[index].split("=", 2);
+            settings.put(setting[0], setting[1]);
+        }
         StringDeserializer text = new StringDeserializer();
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(settings, text, text)) {
             consumer.subscribe(List.of(arguments[1]), new Listener());

@@ -25,6 +25,7 @@ from tests.broker_process import BrokerProcess
 from tests.interop.differential import recorded, runner
 from tests.interop.differential.allowed import unexplained
 from tests.interop.differential.scenario import Scenario, all_scenarios
+from tests.interop.differential.session import Session
 from tests.interop.differential.settings import BROKER_SETTINGS
 from tests.interop.kafka_cluster import kafka_version, small_kafka_node
 
@@ -50,11 +51,11 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _compare(options: argparse.Namespace, bootstrap: str) -> int:
-    runner.prepare(bootstrap)
+    runner.prepare(Session(bootstrap))
     different = 0
     chosen = _chosen(options)
     for scenario in chosen:
-        outcome = runner.perform(scenario, bootstrap)
+        outcome = runner.perform(scenario, Session(bootstrap))
         expected = recorded.load(scenario.api).get(scenario.name)
         lines = ["nothing recorded"] if expected is None else runner.compare(outcome, expected)
         if not options.all:
@@ -81,13 +82,17 @@ def _list(options: argparse.Namespace) -> int:
 def _record(options: argparse.Namespace) -> int:
     is_complete = options.scenario is None
     if options.bootstrap:
-        return runner.record(_chosen(options), options.bootstrap, is_complete=is_complete)
+        return runner.record(
+            _chosen(options), lambda: Session(options.bootstrap), is_complete=is_complete
+        )
     with (
         tempfile.TemporaryDirectory() as directory,
         small_kafka_node(Path(directory), BROKER_SETTINGS) as node,
     ):
         recorded.save_settings(kafka_version(), BROKER_SETTINGS)
-        return runner.record(_chosen(options), node.bootstrap, is_complete=is_complete)
+        return runner.record(
+            _chosen(options), lambda: Session(node.bootstrap), is_complete=is_complete
+        )
 
 
 def main() -> int:

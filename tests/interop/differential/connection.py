@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 from typing import Final
 
@@ -14,12 +15,16 @@ class ConnectionClosedError(Exception):
 
 
 class RawConnection:
-    """One TCP connection: frames out, frames in."""
+    """One TCP connection, with TLS where a context is given: frames out, frames in."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(
+        self, bootstrap: str, timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+    ) -> None:
         host, _, port = bootstrap.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+        self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._next_correlation_id = 1
 
     def next_correlation_id(self) -> int:
@@ -35,11 +40,14 @@ class RawConnection:
         """Send ``data`` as it is."""
         try:
             self._socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLError) as error:
             raise ConnectionClosedError from error
 
-    def receive_frame(self) -> bytes:
-        """Return the next answer without its length; ConnectionClosedError when none comes."""
+    def receive_frame(self, *, within_s: float = TIMEOUT_S) -> bytes:
+        """Return the next answer without its length; ConnectionClosedError when none comes,
+        TimeoutError when it takes longer.
+        """
+        self._socket.settimeout(within_s)
         (length,) = struct.unpack(">i", self._receive(4))
         return self._receive(length)
 
@@ -48,7 +56,7 @@ class RawConnection:
         while len(parts) < count:
             try:
                 part = self._socket.recv(count - len(parts))
-            except ConnectionResetError as error:
+            except (ConnectionResetError, ssl.SSLError) as error:
                 raise ConnectionClosedError from error
             if not part:
                 raise ConnectionClosedError

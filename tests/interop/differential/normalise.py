@@ -32,7 +32,9 @@ from typing import Final
 
 from tests.interop.differential.batches import describe_batches
 
-MESSAGE_FIELDS: Final = frozenset({"error_message", "batch_index_error_message", "documentation"})
+MESSAGE_FIELDS: Final = frozenset(
+    {"error_message", "batch_index_error_message", "acknowledge_error_message", "documentation"}
+)
 """Text for people: compared only for null or not null."""
 
 _ZERO_UUID: Final = "0" * 32

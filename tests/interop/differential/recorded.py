@@ -1,4 +1,7 @@
-"""Kafka's answers as data: one JSON file per API under ``answers/``, one line per answer."""
+"""Kafka's answers as data: one JSON file per API under ``answers/``, one line per answer.
+
+Other scenarios than those of ``scenarios/`` keep theirs in another directory.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +19,40 @@ def _line(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def save(api: str, answers: Mapping[str, Steps]) -> None:
+def save(api: str, answers: Mapping[str, Steps], directory: Path = ANSWERS) -> None:
     """Write the answers of all scenarios of ``api``."""
     load.cache_clear()
-    ANSWERS.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True)
     blocks = []
     for name, steps in answers.items():
         lines = ",\n".join(f"  {_line([step, answer])}" for step, answer in steps)
         blocks.append(f"{_line(name)}: [\n{lines}\n]" if steps else f"{_line(name)}: []")
-    (ANSWERS / f"{api}.json").write_text("{\n" + ",\n".join(blocks) + "\n}\n")
+    (directory / f"{api}.json").write_text("{\n" + ",\n".join(blocks) + "\n}\n")
 
 
 @cache
-def load(api: str) -> dict[str, list[tuple[str, object]]]:
+def load(api: str, directory: Path = ANSWERS) -> dict[str, list[tuple[str, object]]]:
     """Read what Kafka answered; empty when nothing is recorded."""
-    path = ANSWERS / f"{api}.json"
+    path = directory / f"{api}.json"
     if not path.exists():
         return {}
     data = json.loads(path.read_text())
     return {name: [(step, answer) for step, answer in steps] for name, steps in data.items()}
 
 
-def save_settings(version: str, settings: Mapping[str, str]) -> None:
+def save_settings(version: str, settings: Mapping[str, str], directory: Path = ANSWERS) -> None:
     """Keep which Kafka answered and how it was set up."""
+    directory.mkdir(exist_ok=True)
     kept = {"kafka": version, "settings": dict(settings)}
-    (ANSWERS / "settings.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (directory / "settings.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
-def settings() -> dict[str, str]:
+def settings(directory: Path = ANSWERS) -> dict[str, str]:
     """Return the settings that Kafka had when its answers were recorded."""
-    kept = json.loads((ANSWERS / "settings.json").read_text())
+    kept = json.loads((directory / "settings.json").read_text())
     return {str(name): str(value) for name, value in kept["settings"].items()}
 
 
-def recorded_apis() -> Iterable[str]:
+def recorded_apis(directory: Path = ANSWERS) -> Iterable[str]:
     """Return the APIs that have a file."""
-    return sorted(path.stem for path in ANSWERS.glob("*.json") if path.stem[0].isupper())
+    return sorted(path.stem for path in directory.glob("*.json") if path.stem[0].isupper())

@@ -9,7 +9,8 @@
     @scenario(cases={"no_key": None, "key": b"k"})
     def keys(s: Session, key: bytes | None) -> None: ...
 
-The module gives the API: ``scenarios/produce.py`` holds ``Produce/...``. With cases and versions
+The module gives the API: ``scenarios/produce.py`` holds ``Produce/...``; its package, the set of
+scenarios that it belongs to, which share a broker and its settings. With cases and versions
 the function gets (case, version), and the name is ``Produce/keys/no_key/v9``.
 """
 
@@ -19,6 +20,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 
 from tests.interop.differential import apis, scenarios
@@ -37,7 +39,8 @@ class Scenario:
         return f"{self.api}/{self.name}"
 
 
-_REGISTER: Final[dict[str, Scenario]] = {}
+_REGISTER: Final[dict[tuple[str, str], Scenario]] = {}
+"""By package and name."""
 
 
 def scenario(
@@ -53,7 +56,7 @@ def scenario(
         return scenario()(versions)
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        module = function.__module__.rpartition(".")[2]
+        package, _, module = function.__module__.rpartition(".")
         api = "".join(part.capitalize() for part in module.split("_"))
         numbers: list[int | None] = [None]
         if isinstance(versions, str):
@@ -63,15 +66,20 @@ def scenario(
         table = cases if isinstance(cases, Mapping) else {each: each for each in cases}
         for label, case in table.items() if table else [(None, None)]:
             for version in numbers:
-                _add(api, function, label, case, version)
+                _add((package, api), function, label, case, version)
         return function
 
     return register
 
 
 def _add(
-    api: str, function: Callable[..., None], label: str | None, case: object, version: int | None
+    place: tuple[str, str],
+    function: Callable[..., None],
+    label: str | None,
+    case: object,
+    version: int | None,
 ) -> None:
+    package, api = place
     arguments: list[object] = []
     parts = [function.__name__]
     if label is not None:
@@ -81,12 +89,12 @@ def _add(
         arguments.append(version)
         parts.append(f"v{version}")
     made = Scenario(api, "/".join(parts), lambda session: function(session, *arguments))
-    assert str(made) not in _REGISTER, f"two scenarios called {made}"
-    _REGISTER[str(made)] = made
+    assert (package, str(made)) not in _REGISTER, f"two scenarios called {made}"
+    _REGISTER[package, str(made)] = made
 
 
-def all_scenarios() -> list[Scenario]:
-    """Return every scenario there is, by API in the order of their definition."""
-    for module in sorted(each.name for each in pkgutil.iter_modules(scenarios.__path__)):
-        importlib.import_module(f"{scenarios.__name__}.{module}")
-    return list(_REGISTER.values())
+def all_scenarios(package: ModuleType = scenarios) -> list[Scenario]:
+    """Return every scenario of a package, by API in the order of their definition."""
+    for module in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+        importlib.import_module(f"{package.__name__}.{module}")
+    return [made for (place, _), made in _REGISTER.items() if place == package.__name__]

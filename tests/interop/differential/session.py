@@ -9,12 +9,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tests.interop.differential import codec
-from tests.interop.differential.connection import ConnectionClosedError, RawConnection
+from tests.interop.differential.connection import TIMEOUT_S, ConnectionClosedError, RawConnection
 from tests.interop.differential.normalise import Normaliser
 
 CLIENT_ID: Final = "differential"
 CLOSED: Final = "connection closed"
 UNANSWERED: Final = "no answer"
+STUCK: Final = "no answer, and none to what follows"
+STUCK_S: Final = 4.0
+"""How long an answer may take until it counts as one that never comes."""
 EVENTUALLY_S: Final = 20.0
 """How long a broker may take until something that it has accepted can be seen."""
 
@@ -27,6 +30,9 @@ class NoAnswerError(Exception):
 
 class Peer:
     """One connection of a scenario. Opens when first used, and again after the broker closed it."""
+
+    answered_s = TIMEOUT_S
+    """How long an answer may take before TimeoutError ends the scenario."""
 
     def __init__(self, session: Session, label: str, client_id: str | None) -> None:
         self._session = session
@@ -99,10 +105,14 @@ class Peer:
         frame = codec.encode_request("ApiVersions", 0, {}, fence, self._client_id)
         try:
             self.connection.send_frame(frame)
-            answered = int.from_bytes(self.connection.receive_frame()[:4], "big") != fence
+            payload = self.connection.receive_frame(within_s=STUCK_S)
+            answered = int.from_bytes(payload[:4], "big") != fence
         except ConnectionClosedError:
             self.close()
             self._session.record(self._step(api, version), CLOSED)
+        except TimeoutError:
+            self.close()
+            self._session.record(self._step(api, version), STUCK)
         else:
             outcome = "answered" if answered else UNANSWERED
             self._session.record(self._step(api, version), outcome)
@@ -114,7 +124,7 @@ class Peer:
     def _receive(self) -> Answer | None:
         api, version = self._waiting.pop(0)
         try:
-            payload = self.connection.receive_frame()
+            payload = self.connection.receive_frame(within_s=self.answered_s)
         except ConnectionClosedError:
             self.close()
             return None

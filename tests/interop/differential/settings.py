@@ -7,6 +7,7 @@ from typing import Final
 BROKER_SETTINGS: Final = {
     "auto.create.topics.enable": "true",
     "group.initial.rebalance.delay.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
     "node.id": "1",
     "num.partitions": "4",
     "offsets.topic.num.partitions": "5",

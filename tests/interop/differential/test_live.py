@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.interop.differential import recorded, runner
 from tests.interop.differential.scenario import all_scenarios
+from tests.interop.differential.session import Session
 from tests.interop.differential.settings import BROKER_SETTINGS
 from tests.interop.kafka_cluster import kafka_version, small_kafka_node
 
@@ -20,7 +21,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not kafka_version().startswith("4.3."):
         pytest.skip(f"the answers are those of Kafka 4.3, this is {kafka_version()}")
     with small_kafka_node(tmp_path_factory.mktemp("kafka"), BROKER_SETTINGS) as node:
-        runner.prepare(node.bootstrap)
+        runner.prepare(Session(node.bootstrap))
         yield node.bootstrap
 
 
@@ -32,7 +33,9 @@ def test_kafka_answers_as_recorded(bootstrap: str, api: str) -> None:
     for scenario in all_scenarios():
         if scenario.api != api:
             continue
-        lines = runner.compare(runner.perform(scenario, bootstrap), expected[scenario.name])
+        lines = runner.compare(
+            runner.perform(scenario, Session(bootstrap)), expected[scenario.name]
+        )
         if lines:
             problems.append(f"{scenario}\n  " + "\n  ".join(lines))
     assert not problems, "\n".join(problems)

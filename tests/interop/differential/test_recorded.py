@@ -10,6 +10,7 @@ from tests.broker_process import BrokerProcess
 from tests.interop.differential import recorded, runner
 from tests.interop.differential.allowed import ALLOWED, unexplained
 from tests.interop.differential.scenario import Scenario, all_scenarios
+from tests.interop.differential.session import Session
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +30,7 @@ PRODUCING = [name for name in GROUPS if name.startswith(("Produce/", "Fetch/"))]
 def running(directory: Path, **settings: str) -> Iterator[str]:
     """A broker with the settings that Kafka had, and those."""
     with BrokerProcess(directory, recorded.settings() | settings) as broker:
-        runner.prepare(broker.bootstrap)
+        runner.prepare(Session(broker.bootstrap))
         yield broker.bootstrap
 
 
@@ -48,7 +49,7 @@ def compare_all(name: str, bootstrap: str, *, is_strict: bool) -> None:
     problems = []
     for scenario in GROUPS[name]:
         expected = recorded.load(scenario.api)[scenario.name]
-        lines = runner.compare(runner.perform(scenario, bootstrap), expected)
+        lines = runner.compare(runner.perform(scenario, Session(bootstrap)), expected)
         lines = unexplained(str(scenario), lines, is_strict=is_strict)
         if lines:
             problems.append(f"{scenario}\n  " + "\n  ".join(lines))

@@ -1,4 +1,4 @@
-"""Three brokers and a ZooKeeper behind proxies that can cut any link."""
+"""Three brokers and their store behind proxies that can cut any link."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from kazoo.client import KazooClient
 from tests.broker_process import BrokerProcess
-from tests.link_proxy import ZOOKEEPER, LinkProxy, Links
+from tests.cluster_store import StoreProxy
+from tests.link_proxy import LinkProxy, Links
 from tests.system.cluster.watched import anomalies
 from tests.system.cluster_site import TIMEOUT_S, ClusterSite
 from tests.waiting import wait_until
@@ -61,24 +61,29 @@ class ListeningProcess(BrokerProcess):
 class FaultySite(ClusterSite):
     """A cluster whose links can be cut."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        store: str = "zookeeper",
+    ) -> None:
         self.links = Links()
-        self._proxies: list[LinkProxy] = []
-        super().__init__(directory, settings=settings)
+        self._proxies: list[LinkProxy | StoreProxy] = []
+        super().__init__(directory, settings=settings, store=store)
 
     def start(self) -> None:
-        """Start ZooKeeper, then each broker behind a proxy, and before one to ZooKeeper."""
-        self.zookeeper.start()
-        host, _, port = self.zookeeper.connect.rpartition(":")
+        """Start the store, then each broker behind a proxy, and before one to the store."""
+        self.store.start()
         for number, plain in tuple(self.brokers.items()):
             broker = self.brokers[number] = ListeningProcess(plain.directory, plain.settings)
             listening = free_port()
             proxy = LinkProxy(self.links, ("127.0.0.1", listening), target=number)
-            to_store = LinkProxy(self.links, (host, int(port)), target=ZOOKEEPER, source=number)
+            to_store = self.store.proxy(self.links, number)
             self._proxies += [proxy, to_store]
             client_port = free_port()
             broker.settings |= {
-                "zookeeper.connect": f"127.0.0.1:{to_store.port}",
+                **to_store.settings,
                 "listeners": f"PLAINTEXT://127.0.0.1:{client_port},"
                 f"REPLICATION://127.0.0.1:{listening}",
                 "advertised.listeners": f"PLAINTEXT://127.0.0.1:{client_port},"
@@ -138,15 +143,8 @@ class FaultySite(ClusterSite):
             return client.metadata(None)
 
     def stored(self, path: str) -> bytes:
-        """Return what ZooKeeper itself has, past every proxy."""
-        client = KazooClient(self.zookeeper.connect)
-        client.start(30)
-        try:
-            value: bytes = client.get(path)[0]
-            return value
-        finally:
-            client.stop()
-            client.close()
+        """Return what the store itself has, past every proxy."""
+        return self.store.read(path)
 
     def state(self, topic: str) -> State:
         """Return the state of a topic's partition as it is stored."""

@@ -18,7 +18,7 @@ from tests.cluster_processes import ClusterProcesses
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.model.topic import TRANSACTION_STATE_TOPIC
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(420)]
 
 RECORDS = 3000
 STATE_PARTITIONS = 3

@@ -7,6 +7,7 @@ acknowledged write took is printed at the end and is nobody's verdict.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.cluster_processes import ClusterProcesses
+from tests.cluster_store import STORES, stores_for
 from tests.system.cluster.watched import Asker, Member, Sender, anomalies
 
 from millstream.client.cluster import Cluster
@@ -49,19 +51,53 @@ class Site:
         self.cluster.wait_for(topic, IDS, leader=order[0])
 
 
+TELLING: Final = {("hard", "shutdown", "leader")}
+"""The cells that run over a keeper as well."""
+
+
+class Sites:
+    """One cluster at a time: of a ZooKeeper, then of a keeper."""
+
+    def __init__(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+        self._tmp_path_factory = tmp_path_factory
+        self._store = ""
+        self._site: Site | None = None
+        self.times: dict[str, tuple[float, float]] = {}
+
+    def of(self, store: str) -> Site:
+        if self._site is None or store != self._store:
+            self.close()
+            cluster = ClusterProcesses(self._tmp_path_factory.mktemp("matrix"), store=store)
+            cluster.__enter__()
+            self._site = Site(cluster)
+            self._store = store
+        return self._site
+
+    def close(self) -> None:
+        site, self._site = self._site, None
+        if site is not None:
+            site.cluster.close()
+            self.times |= {f"{self._store}: {cell}": took for cell, took in site.times.items()}
+
+
 @pytest.fixture(scope="module")
-def site(
+def sites(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[Site]:
-    with ClusterProcesses(tmp_path_factory.mktemp("matrix")) as cluster:
-        made = Site(cluster)
-        yield made
+) -> Iterator[Sites]:
+    made = Sites(tmp_path_factory)
+    yield made
+    made.close()
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         for cell, (first, gap) in made.times.items():
             print(
-                f"\n  {cell:28} first write after {first:5.2f} s, longest gap {gap:5.2f} s", end=""
+                f"\n  {cell:38} first write after {first:5.2f} s, longest gap {gap:5.2f} s", end=""
             )
+
+
+@pytest.fixture
+def site(sites: Sites, store: str) -> Site:
+    return sites.of(store)
 
 
 def end(site: Site, broker: int, how: str) -> None:
@@ -71,9 +107,24 @@ def end(site: Site, broker: int, how: str) -> None:
         site.cluster[broker].kill()
 
 
-@pytest.mark.parametrize("role", ["leader", "follower", "controller"])
-@pytest.mark.parametrize("course", ["shutdown", "bounce"])
-@pytest.mark.parametrize("how", ["clean", "hard"])
+CELLS: Final = tuple(
+    itertools.product(
+        ("clean", "hard"), ("shutdown", "bounce"), ("leader", "follower", "controller")
+    )
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Say over which stores each cell runs."""
+    cells = [
+        (store, *cell)
+        for store in STORES
+        for cell in CELLS
+        if store in stores_for("-".join(cell), ["-".join(each) for each in TELLING])
+    ]
+    metafunc.parametrize(("store", "how", "course", "role"), cells)
+
+
 def test_a_broker_ends_under_load(
     site: Site, how: str, course: str, role: str, record_property: pytest.RecordProperty
 ) -> None:

@@ -1,4 +1,4 @@
-"""The six founding faults, with real processes and a real ZooKeeper.
+"""The six founding faults, with real processes and a real ZooKeeper, or a keeper in its place.
 
 ================================  ================================================================
 a broker cut from the brokers     follower: leaves the ISR after the lag time, nobody is elected;
@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.cluster_store import stores_for
 from tests.link_proxy import ZOOKEEPER
 from tests.system.cluster.faulty_site import IDS, FaultySite, State, problems
 from tests.system.cluster.watched import Sender, read_all
@@ -46,10 +48,23 @@ ALL, LEADER_ALONE = -1, 1
 """What a producer may ask for as acks."""
 
 
+TELLING: Final = {
+    "test_a_leader_cut_from_zookeeper_is_followed_and_loses_acks_1_alone",
+    "test_a_leader_that_slept_past_its_session_is_fenced",
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Say over which stores a test runs."""
+    if "site" in metafunc.fixturenames:
+        stores = stores_for(metafunc.function.__name__, TELLING)
+        metafunc.parametrize("store", stores, scope="module")
+
+
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultySite]:
+def site(tmp_path_factory: pytest.TempPathFactory, store: str) -> Iterator[FaultySite]:
     settings = {"replica.lag.time.max.ms": "1500", "auto.leader.rebalance.enable": "false"}
-    started = FaultySite(tmp_path_factory.mktemp("faults"), settings)
+    started = FaultySite(tmp_path_factory.mktemp("faults"), settings, store=store)
     started.brokers[LEASED].settings["leader.lease"] = "true"
     with started:
         yield started
@@ -115,8 +130,8 @@ def told(site: FaultySite, topic: str, leader: int, isr: set[int]) -> None:
         site.wait_for(topic, isr, leader=leader, ask=each)
 
 
-def rejoined(site: FaultySite, topic: str, leader: int) -> None:
-    """Wait until all are in sync again under the same leader."""
+def rejoined(site: FaultySite, topic: str, leader: int | None = None) -> None:
+    """Wait until all are in sync again, under this leader or any."""
     site.wait_for(topic, set(IDS), leader=leader)
 
 
@@ -276,7 +291,9 @@ def test_a_broker_that_hears_no_controller_reads_the_state_itself(site: FaultySi
         site.links.heal()
         load.wait_for_more()
         site.brokers[leader].start()
-        rejoined(site, topic, deaf)
+        # On a busy machine the cut may last longer than the lag time, and a leader that its
+        # follower cannot reach is followed by it (decision 0072).
+        rejoined(site, topic)
         load.wait_for_more()
     assert load.failures == []
     assert problems(site, topic, history) == []
@@ -297,7 +314,7 @@ def test_a_controller_cut_from_a_broker_tells_it_later(site: FaultySite) -> None
         admin.create_topics([wanted], operation_timeout=5)["made-meanwhile"].result(30)
         site.links.heal()
         site.wait_for("made-meanwhile", {controller, other}, leader=controller, ask=other)
-        rejoined(site, topic, site.state(topic).leader)
+        rejoined(site, topic)
         load.wait_for_more()
     assert load.failures == []
     assert problems(site, topic, history) == []

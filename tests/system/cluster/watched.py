@@ -8,7 +8,8 @@
 ``read_all``    reads partitions from their beginning to their end
 ==============  ===========================================================================
 
-They know nothing but the addresses of the brokers, so they serve Apache Kafka as well.
+They know nothing but the addresses of the brokers, so they serve Apache Kafka as well. ``settings``
+are further ones of librdkafka: who the client is, on brokers that ask.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -85,9 +87,11 @@ class Watched(ABC):
     def run(self) -> None:
         """Do the client's work until ``stopped``."""
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def until(
+        self, condition: Callable[[], bool], what: str, at_most_s: float = PATIENCE_S
+    ) -> None:
         """Wait until something is so."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + at_most_s
         while not condition():
             if self.broken is not None:
                 raise self.broken
@@ -123,9 +127,9 @@ class Writer(Watched):
         send.outcome, send.offset = Outcome.ACKNOWLEDGED, offset
         self.acknowledgements.append((send.partition[1], sent, time.monotonic()))
 
-    def wait_for_more(self, count: int = 100) -> None:
+    def wait_for_more(self, count: int = 100, at_most_s: float = PATIENCE_S) -> None:
         goal = self.acknowledged + count
-        self.until(lambda: self.acknowledged >= goal, f"{count} more acknowledgements")
+        self.until(lambda: self.acknowledged >= goal, f"{count} more acknowledgements", at_most_s)
 
     def first_after(self, moment: float) -> float:
         """Return how long it took until each partition acknowledged something sent since then."""
@@ -162,6 +166,8 @@ class Reader(Watched):
         self._began: dict[int, float] = {}
         self.read = 0
         self.commits = 0
+        self.errors: Counter[int] = Counter()
+        """How often each error was told of in place of a record."""
 
     def began(self, partition: int, at: float) -> None:
         """Note that a partition was assigned: reading begins where the group has committed."""
@@ -203,10 +209,16 @@ class Sender(Writer):
     """librdkafka, idempotent, acks=all."""
 
     def __init__(
-        self, bootstrap: str, topic: str, history: History, name: str, partitions: int = 1
+        self,
+        bootstrap: str,
+        topic: str,
+        history: History,
+        name: str,
+        partitions: int = 1,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(topic, history, name, partitions)
-        self._producer = Producer(
+        self.producer = Producer(
             {
                 **QUICK,
                 "bootstrap.servers": bootstrap,
@@ -216,6 +228,7 @@ class Sender(Writer):
                 "topic.metadata.refresh.fast.interval.ms": 50,
                 "message.timeout.ms": int(PATIENCE_S * 1000),
                 "request.timeout.ms": 5_000,
+                **(settings or {}),
             }
         )
 
@@ -224,8 +237,8 @@ class Sender(Writer):
             if self.stopped.is_set():
                 break
             self._produce(self.sending(number), time.monotonic())
-            self._producer.poll(0.002)
-        self._producer.flush(PATIENCE_S + 10)
+            self.producer.poll(0.002)
+        self.producer.flush(PATIENCE_S + 10)
 
     def _produce(self, send: Send, sent: float) -> None:
         def tell(error: KafkaError | None, message: Message) -> None:
@@ -238,7 +251,7 @@ class Sender(Writer):
                 if error.code() not in UNCERTAIN:
                     send.outcome = Outcome.REFUSED
 
-        self._producer.produce(
+        self.producer.produce(
             self.topic, str(send.value), partition=send.partition[1], on_delivery=tell
         )
 
@@ -246,7 +259,14 @@ class Sender(Writer):
 class Member(Reader):
     """librdkafka with commits by hand."""
 
-    def __init__(self, bootstrap: str, topic: str, history: History, group: str) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        history: History,
+        group: str,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(topic, history, group)
         self._consumer = Consumer(
             {
@@ -257,6 +277,7 @@ class Member(Reader):
                 "enable.auto.commit": False,
                 "session.timeout.ms": 10_000,
                 "heartbeat.interval.ms": 1_000,
+                **(settings or {}),
             }
         )
 
@@ -265,7 +286,10 @@ class Member(Reader):
         while not self.stopped.is_set():
             positions: dict[int, int] = {}
             for message in self._consumer.consume(500, 0.1):
-                if message.error() is None:
+                error = message.error()
+                if error is not None:
+                    self.errors[error.code()] += 1
+                else:
                     partition, offset = message.partition() or 0, message.offset() or 0
                     self.saw(partition, offset, (message.value() or b"").decode())
                     positions[partition] = offset + 1
@@ -336,6 +360,7 @@ def read_all(
     process: str,
     partitions: int = 1,
     isolation: str = "read_uncommitted",
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[tuple[str, int], dict[int, str]]:
     """Read partitions to their end, as a consumer that the history takes down."""
     consumer = Consumer(
@@ -347,6 +372,7 @@ def read_all(
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "isolation.level": isolation,
+            **(settings or {}),
         }
     )
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
@@ -378,8 +404,9 @@ def anomalies(
     history: History,
     partitions: int = 1,
     isolation: str = "read_uncommitted",
+    settings: Mapping[str, Any] | None = None,
 ) -> list[Anomaly]:
     """Read everything in the end and return what is wrong."""
     reader = f"last-reader-of-{topic}"
-    final = read_all(bootstrap, topic, history, reader, partitions, isolation)
+    final = read_all(bootstrap, topic, history, reader, partitions, isolation, settings)
     return judge(history, {place: dict(values) for place, values in final.items()})

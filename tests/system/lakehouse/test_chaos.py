@@ -12,6 +12,7 @@ from millstream.spark.lakehouse.table import KINDS
 
 @pytest.mark.system
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_at_random_moments(kind: str, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
 from millstream.cli.main import main
 from millstream.client import Admin
-from millstream.model.errors import ConfigError
+from millstream.client.errors import BrokerError
+from millstream.model.errors import ConfigError, ErrorCode
+from millstream.spark.lakehouse import load
 from millstream.spark.lakehouse.fan_out import (
     FanOut,
     FanOutError,
@@ -24,6 +26,7 @@ from millstream.spark.lakehouse.fan_out import (
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, TableName
+from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 
 pytestmark = pytest.mark.system
 
@@ -247,8 +250,48 @@ def test_a_topic_that_is_deleted_ends_its_own_load(lake: Lake) -> None:
         FanOut(lake.settings, land_works_locally).run()
     assert two.audit().rows == 3
     wrong = {**servers, "subscribe": f"{two.topic},{two.topic}-misspelt"}
-    with pytest.raises(ConfigError, match="misspelt"):
+    two.write(0, numbers(4))
+    with pytest.raises(FanOutError, match=f"^{two.topic}-misspelt: [^;]*does not exist$"):
         FanOut(replace(lake.settings, source=wrong), land_works_locally).run()
+    assert two.audit().rows == 7
+
+
+def test_a_topic_that_goes_between_metadata_and_offsets(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.topic("one").write(0, numbers(3))
+    ends, calls = TopicReader.ends, []
+
+    def late(self: TopicReader) -> TopicEnds:
+        calls.append(1)
+        if len(calls) == 1:
+            raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "offsets of one-0")
+        return ends(self)
+
+    monkeypatch.setattr(TopicReader, "ends", late)
+    rows: list[int] = []
+    FanOut(lake.settings, land_works_locally, on_batch=lambda r: rows.append(r.rows)).run()
+    assert rows == [3]
+
+
+def test_columns_that_cannot_change_end_one_topic(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.settings = replace(lake.settings, format="json")
+    one, two = lake.topic("one"), lake.topic("two")
+    for each in (one, two):
+        each.write(0, [b'{"n":1}'] * 3)
+    FanOut(lake.settings, land_works_locally).run()
+    one.write(0, [b'{"n":1.5}'])
+    two.write(0, [b'{"n":2}'])
+
+    def refuse(*_: object) -> None:
+        raise ConfigError("n cannot become double")
+
+    monkeypatch.setattr(load, "evolve_columns", refuse)
+    with pytest.raises(FanOutError, match=f"^{one.topic}: n cannot become double$"):
+        FanOut(lake.settings, land_works_locally).run()
+    assert two.audit().rows == 4
 
 
 def test_what_cannot_be(lake: Lake, tmp_path: Path) -> None:
@@ -268,4 +311,5 @@ def test_where_each_topic_starts() -> None:
     assert a.source == {"subscribe": "a", "startingOffsets": '{"a": {"0": 5}}'}
     assert b.source == {"subscribe": "b"}
     assert (str(b.table), str(b.schema_file)) == ("delta:/lake/b", "/schemas/b.json")
-    assert (b.load_id, b.group) == ("load:b", "millstream-b")
+    assert (b.load_id, b.group) == ("load:b", "millstream-b-" + b.group[-8:])
+    assert a.group[-8:] != b.group[-8:]

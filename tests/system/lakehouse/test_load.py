@@ -12,20 +12,27 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
-from millstream.client import Admin
+from millstream.cli.main import main
+from millstream.client import Admin, Producer
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse import columns
+from millstream.spark.lakehouse import columns, ledger
 from millstream.spark.lakehouse.audit import sentences
+from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
+from millstream.spark.lakehouse.dead_letters import Replay, replay
+from millstream.spark.lakehouse.iceberg import IcebergTableFiles
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
-from millstream.spark.lakehouse.ledger import RecreatedTopicError
-from millstream.spark.lakehouse.load import Loader, Plan, local_runner
+from millstream.spark.lakehouse.ledger import REJECTS, Ledger, RecreatedTopicError
+from millstream.spark.lakehouse.load import Loader, local_runner, source_options_of
+from millstream.spark.lakehouse.reject_limit import RejectLimit, TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, Table
-from millstream.spark.lakehouse.topic_reader import TopicReader
+from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, TableName, open_table
+from millstream.spark.lakehouse.topic_reader import ReplacedRecordsError, TopicReader
+from millstream.spark.lakehouse.written_files import WrittenFileError
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.topics import open_topics
@@ -124,6 +131,79 @@ def test_two_drivers_at_once(site: TopicSite, kind: str) -> None:
     assert site.audit().rows == 200
 
 
+def test_two_drivers_at_once_with_dead_letters(site: TopicSite) -> None:
+    site = site.using(format="json")
+    site.write(0, [b'{"n":1}', b"bad"])
+    rival = site.using()
+
+    def overtaken(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        landed = local_runner(tasks, landing)
+        rival.load()
+        return landed
+
+    with pytest.raises(ConcurrentLoadError):
+        site.using(driver_bytes=0).load(overtaken)
+    assert site.audit().is_clean
+    assert read_rows(site.letters, ["offset"]) == [(1,)]
+
+
+@pytest.mark.parametrize("fault", ["no result", "twice", "no letters"])
+def test_what_tasks_report_is_looked_at(site: TopicSite, fault: str) -> None:
+    """A result that is missing, or files that nobody else sees, move no offset."""
+    site = site.using(format="json", driver_bytes=0)
+    site.write(0, [b'{"n":1}', b"bad"])
+
+    def faulty(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        landed = local_runner(tasks, landing)
+        if fault == "no letters":
+            for file in landed[0].dead_letters:
+                (site.letters.staging_directory / file.path).unlink()
+        return {"no result": [], "twice": [*landed, *landed]}.get(fault, landed)
+
+    with pytest.raises(WrittenFileError):
+        site.load(faulty)
+    assert not site.rows("_offset")
+    site.load()
+    assert site.rows("_offset") == [(0,)]
+    assert site.audit().is_clean
+
+
+def test_a_load_that_reads_rubbish_ends(
+    site: TopicSite, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every record in the dead letters was a clean audit and an exit code of 0."""
+    site.write(0, [b'{"n":1}'] * 900 + [b"rubbish"] * 200, batch=1100)
+    words = ["load", site.topic, "--to", f"delta:{site.directory}/cli", "--format", "json"]
+    words += ["--engine", "local", "-b", site.bootstrap, "--group", ""]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "200 of 1,100 records of a batch cannot be read, more than 0.05 of them" in said.err
+    assert "200 × " in said.err
+    table = open_table(TableName("delta", site.directory / "cli"))
+    assert not table.files()
+    assert main([*words, "--max-rejects", "20%,199"]) == 1
+    assert "more than 199" in capsys.readouterr().err
+    assert main([*words, "--max-rejects", "20%"]) == 0
+    said = capsys.readouterr()
+    assert "900 rows, 200 dead letters into" in said.out
+    assert "not read: 200 × " in said.out
+    assert main([*words, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["deadLetters"], summary["reasons"]) == (0, {})
+
+
+def test_dead_letters_of_all_batches_of_a_run_are_counted(site: TopicSite) -> None:
+    limit = RejectLimit(share=None, count=3)
+    site = site.using(format="json", batch_bytes=5_000, max_rejects=limit)
+    for _ in range(5):
+        site.write(0, [b"bad", *[b'{"n":1}'] * 99], batch=20)
+    with pytest.raises(TooManyRejectsError, match="more than 3"):
+        site.load()
+    assert len(site.reports) > 1
+    assert [each.dead_letters for each in site.reports if each.dead_letters] == [1, 1, 1]
+    assert read_rows(site.letters, ["offset"]) == [(0,), (100,), (200,)]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_records_go_to_the_dead_letters(site: TopicSite, kind: str) -> None:
     site = site.kind(kind).using(format="json")
@@ -139,58 +219,147 @@ def test_bad_records_go_to_the_dead_letters(site: TopicSite, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_crash_between_dead_letters_and_rows(
-    site: TopicSite, kind: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("moment", ["before rows", "after rows", "after letters"])
+def test_a_crash_around_the_commit_of_dead_letters(
+    site: TopicSite, kind: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows and dead letters are both there or both not, whatever comes next: an audit, a load."""
     site = site.kind(kind).using(format="json")
     site.write(0, [b'{"n":1}', b"bad"])
-    commit = Loader._commit
+    commit, settle = Loader._commit, DeadLetterCommits.settle
 
-    def crash(self: Loader, table: Table, *arguments: Any) -> None:
-        if arguments[-1]:
+    def dying_commit(self: Loader, *arguments: Any) -> None:
+        if moment == "before rows":
             raise CrashError
-        commit(self, table, *arguments)
+        commit(self, *arguments)
+
+    def dying_settle(self: DeadLetterCommits, ledger: Ledger) -> list[str]:
+        if ledger.entries.get(REJECTS) and moment == "after rows":
+            raise CrashError
+        paths = settle(self, ledger)
+        if paths:
+            raise CrashError
+        return paths
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "_commit", crash)
+        patch.setattr(Loader, "_commit", dying_commit)
+        patch.setattr(DeadLetterCommits, "settle", dying_settle)
         with pytest.raises(CrashError):
             site.load()
-    assert len(read_rows(site.letters, ["offset"])) == 1
+    found = site.audit()
+    assert found.is_clean
+    assert [each.dead_letters for each in found.partitions] == [0 if moment[0] == "b" else 1, 0]
     site.write(0, [b"bad too", b'{"n":2}'])
     site.load()
     assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
     assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]
     assert site.audit().is_clean
+    assert not list(site.letters.name.path.rglob("rejected/*"))
 
 
-@pytest.mark.parametrize("ours", [1, 3])
-def test_dead_letters_of_another_driver_with_other_ranges(site: TopicSite, ours: int) -> None:
-    """It dies before its rows are in: which letters are there is told by offsets, not by batch."""
-    site = site.kind("delta").using(format="json", freshness_ms=1)
-    site.write(0, [b'{"n":1}', b"bad", b'{"n":2}', b"bad too", b'{"n":3}'], batch=1)
-    place = TopicPartition(site.topic, 0)
-
-    def start(settings: LoadSettings, end: int) -> tuple[Loader, Any]:
-        loader = Loader(settings, local_runner)
-        with open_topics(loader._options) as topics:
-            reader = TopicReader(topics, loader._options)
-            loader.prepare(topics, reader, reader.ends())
-            ledger = loader._ledger(loader._table, [place])
-            plan = Plan(ledger, [OffsetRange(place, 0, end)], reader.ends(), 0, 0.0)
-            return loader, (plan, loader._land(plan), reader)
-
-    first, batch = start(site.settings, 2)
-    second, other = start(site.settings, ours)
-    dead_letters = [file for each in batch[1] for file in each.dead_letters]
-    first._commit_dead_letters(batch[0], dead_letters)  # and here it dies
-    if ours > 2:
-        with pytest.raises(ConcurrentLoadError):
-            second.commit(*other)
-    else:
-        second.commit(*other)
+@pytest.mark.parametrize("kind", KINDS)
+def test_dead_letters_of_a_table_that_was_deleted(site: TopicSite, kind: str) -> None:
+    """Its records are judged anew, by the columns of the new table."""
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1}'] * 10 + [b'{"n":"x"}', b"bad", b'{"n":"y"}'])
     site.load()
-    assert site.rows("_offset", "n") == [(0, 1), (2, 2), (4, 3)]
-    assert read_rows(site.letters, ["offset"]) == [(1,), (3,)]
+    assert read_rows(site.letters, ["offset"]) == [(10,), (11,), (12,)]
+    shutil.rmtree(site.settings.table.path)
+    schema = site.directory / "schema.json"
+    schema.write_text('{"format": "json", "columns": [{"name": "n", "type": "string"}]}')
+    site = site.using(schema_file=schema)
+    site.load()
+    assert read_rows(site.letters, ["offset"]) == [*((n,) for n in range(10)), (11,)]
+    assert site.rows("_offset", "n") == [(10, "x"), (12, "y")]
+    assert site.audit().is_clean
+    site.write(0, [b"worse"])
+    site.load()
+    assert read_rows(site.letters, ["offset"])[-2:] == [(11,), (13,)]
+    assert site.audit().is_clean
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_table_that_was_set_back(site: TopicSite, kind: str) -> None:
+    """Its ledger is not set back with it: without a word the records in between would be gone."""
+    site = site.kind(kind).using(format="json")
+    for number in range(3):
+        site.write(0, [b'{"n":%d}' % number])
+        site.load()
+    path = str(site.settings.table.path)
+    if kind == "delta":
+        DeltaTable(path).restore(DeltaTable(path).version() - 1)
+    else:
+        table = IcebergTableFiles(site.settings.table)._load()
+        last = table.current_snapshot()
+        assert last is not None
+        table.manage_snapshots().rollback_to_snapshot(last.parent_snapshot_id or 0).commit()
+    assert site.rows("_offset") == [(0,), (1,)]
+    site.write(0, [b'{"n":3}'])
+    with pytest.raises(DataLossError, match="set back"):
+        site.load()
+    assert site.rows("_offset") == [(0,), (1,)]
+    lost = site.using(source={**site.settings.source, "failOnDataLoss": "false"})
+    lost.load()
+    assert site.rows("_offset") == [(0,), (1,), (3,)]
+    assert not site.audit().is_clean
+    site.write(0, [b'{"n":4}'])
+    open_table(site.settings.table).compact(target_bytes=1 << 20)
+    site.load()
+    assert site.rows("_offset") == [(0,), (1,), (3,), (4,)]
+
+
+def test_a_replay_leaves_what_the_load_has_not_come_to(site: TopicSite) -> None:
+    """Otherwise the load would write the same records once more."""
+    site = site.using(format="json")
+    site.write(0, [b'{"n":1}'] * 3 + [b'{"n":"x"}', b"bad"])
+    site.load()
+    shutil.rmtree(site.settings.table.path)
+    with pytest.raises(ConfigError, match="there is no table"):
+        replay(site.settings)
+    text = {"pattern": "(?P<n>.*)"}
+    late = site.using(format="text", format_options=text, app_id="late")
+    late.settings = replace(
+        late.settings, source={**late.settings.source, "startingOffsets": "latest"}
+    )
+    late.load()
+    with pytest.raises(ConfigError, match="no load of the name other"):
+        replay(late.using(app_id="other").settings)
+    ahead = late.using(app_id="from-2")
+    offsets = json.dumps({site.topic: {"0": 2, "1": 0}})
+    ahead.settings = replace(
+        ahead.settings, source={**site.settings.source, "startingOffsets": offsets}
+    )
+    with open_topics(source_options_of(ahead.settings.source)) as topics:
+        loader = Loader(ahead.settings, local_runner)
+        reader = TopicReader(topics, loader._options)
+        loader.prepare(topics, reader, reader.ends())  # and it dies before its first batch
+    assert replay(ahead.settings) == Replay()  # it will read both records itself
+    assert replay(late.settings) == Replay(tried=2, written=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_driver_that_wakes_up_late(site: TopicSite, kind: str) -> None:
+    """It commits its rows and stalls; another one carries on: each dead letter is there once."""
+    site = site.kind(kind).using(format="json")
+    site.write(0, [b'{"n":1}', b"bad"])
+    loader = Loader(site.settings, local_runner)
+    with open_topics(loader._options) as topics:
+        reader = TopicReader(topics, loader._options)
+        assert loader.prepare(topics, reader, reader.ends())
+        plan = loader.plan(reader, reader.ends(), None)
+        assert plan is not None
+        landed = loader._land(plan)
+        settle = loader._rejects.settle
+
+        def stalls(ledger: Ledger) -> list[str]:
+            site.write(0, [b"worse", b'{"n":2}'])
+            site.load()
+            return settle(ledger)
+
+        loader._rejects.settle = stalls  # type: ignore[method-assign]
+        loader.commit(plan, landed, reader)
+    assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
+    assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]
     assert site.audit().is_clean
 
 
@@ -213,6 +382,15 @@ def test_without_dead_letters_the_first_bad_record_ends_the_load(site: TopicSite
     site.write(1, [b'{"n":1}', b"bad"])
     with pytest.raises(UnreadableRecordError, match=rf"offset 1 of {site.topic}-1"):
         site.load()
+
+
+def test_what_only_needs_a_wider_column_ends_no_load_without_dead_letters(site: TopicSite) -> None:
+    site = site.using(format="json", dead_letters=False)
+    site.write(0, [b'{"n":1}'])
+    site.load()
+    site.write(0, [b'{"n":2.5}'])
+    site.load()
+    assert site.rows("_offset", "n") == [(0, 1.0), (1, 2.5)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -267,15 +445,15 @@ def test_two_loads_that_make_one_table_at_once(
     site = site.using(format="json")
     site.write(0, [b'{"a":1}'])
     other.write(0, [b'{"b":1}'])
-    infer = columns._infer
+    infer = columns.infer_columns
 
     def overtaken(*arguments: Any) -> pa.Schema:
-        monkeypatch.setattr(columns, "_infer", infer)
+        monkeypatch.setattr(columns, "infer_columns", infer)
         inferred = infer(*arguments)
         other.load()
         return inferred
 
-    monkeypatch.setattr(columns, "_infer", overtaken)
+    monkeypatch.setattr(columns, "infer_columns", overtaken)
     site.load()
     assert site.audit().is_clean
     assert other.audit().is_clean
@@ -390,6 +568,84 @@ def test_a_topic_made_anew_is_refused(site: TopicSite) -> None:
         site.load()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_topic_made_anew_while_it_is_read(site: TopicSite, kind: str) -> None:
+    """Its offsets are there again, with other records: none of them is taken for an old one."""
+    site = site.kind(kind).using(driver_bytes=0)
+    site.write(0, numbers(100))
+    site.load()
+    site.write(0, numbers(100, first=100))
+
+    def anew(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        with Admin(bootstrap_servers=site.bootstrap) as admin:
+            admin.delete_topics([site.topic]).get_all()
+        site.create(2)
+        site.write(0, [b"other"] * 300)
+        return local_runner(tasks, landing)
+
+    with pytest.raises(RecreatedTopicError, match="since its offsets were planned"):
+        site.load(anew)
+    assert len(site.rows("offset")) == 100
+
+    def after_reading(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
+        landed = local_runner(tasks, landing)
+        anew([], landing)
+        return landed
+
+    other = site.using(table=TableName(kind, site.directory / "other"))
+    with pytest.raises(RecreatedTopicError, match="while it was loaded"):
+        other.load(after_reading)
+    assert not other.table.files()
+
+
+def test_records_that_an_unclean_election_replaced(site: TopicSite) -> None:
+    """The leader knows no epoch of what the table holds, or says that it ended before that."""
+    site.write(0, numbers(100))
+    site.load()
+    place = TopicPartition(site.topic, 0)
+    known = Ledger(site.table.ledger(site.settings.load_id, ledger.keys([place])))
+    assert known.epoch(place) == 0
+    site.write(0, numbers(100, first=100))
+    changed = {f"{site.topic}/0/epoch": 6}
+    expected = {key: known.entries[key] for key in changed}
+    site.table.commit(site.settings.load_id, changed, [], expected=expected)
+    with pytest.raises(DataLossError, match=r"unclean leader.*holds other records, up to 100"):
+        site.load()
+    assert len(site.rows("offset")) == 100
+    site.settings = replace(
+        site.settings, source={**site.settings.source, "failOnDataLoss": "false"}
+    )
+    site.load()
+    assert len(site.rows("offset")) == 200
+    known = Ledger(site.table.ledger(site.settings.load_id, ledger.keys([place])))
+    assert known.epoch(place) == 0
+
+
+@pytest.mark.parametrize(
+    ("leader", "read", "replaced"), [(1, 5, True), (1, 0, False), (0, 5, False)]
+)
+def test_records_replaced_while_they_are_read(
+    site: TopicSite, leader: int, read: int, replaced: bool
+) -> None:
+    """What was read is compared with the leader's log if it is another leader than planned."""
+    site.write(0, numbers(100))
+    loader = Loader(site.settings, local_runner)
+    place = TopicPartition(site.topic, 0)
+    with open_topics(loader._options) as topics:
+        reader = TopicReader(topics, loader._options)
+        assert loader.prepare(topics, reader, reader.ends())
+        plan = loader.plan(reader, reader.ends(), None)
+        assert plan is not None
+        landed = [replace(each, epochs={place: [(read, 100)]}) for each in loader._land(plan)]
+        plan = replace(plan, ends=replace(plan.ends, leader_epochs={place: leader}))
+        if replaced:
+            with pytest.raises(ReplacedRecordsError):
+                loader.commit(plan, landed, reader)
+        else:
+            loader.commit(plan, landed, reader)
+    assert len(site.rows("offset")) == (0 if replaced else 100)
+
+
 def test_lost_offsets_are_named(site: TopicSite) -> None:
     site.write(0, numbers(10))
     site.load()
@@ -440,7 +696,7 @@ def test_times_that_no_calendar_has(site: TopicSite) -> None:
     columns = [{"name": "t", "type": "timestamp"}]
     schema = site.directory / "schema.json"
     schema.write_text(json.dumps({"format": "json", "columns": columns}))
-    site.write(0, [b'{"t":1700000000000000}', b'{"t":2000000000000000000}'])
+    site.write(0, [b'{"t":"2023-11-14T22:13:20Z"}', b'{"t":"65346-01-01T00:00:00Z"}'])
     site.using(schema_file=schema).load()
     assert site.audit().is_clean
     assert site.audit().rows == 1
@@ -533,6 +789,35 @@ def test_the_audit_sees_that_a_topic_is_another(site: TopicSite) -> None:
     assert any("created again after it was loaded" in each for each in sentences(found))
 
 
+def test_records_of_aborted_transactions_are_no_rows(site: TopicSite) -> None:
+    """Loads read committed records unless told otherwise, and do not pass an open transaction."""
+    with Producer(bootstrap_servers=site.bootstrap, transactional_id=site.topic) as producer:
+        producer.init_transactions()
+        for number, commits in enumerate((True, False, True)):
+            producer.begin_transaction()
+            producer.send(site.topic, b"%d" % number, partition=0).result()
+            if commits:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(site.topic, b"open", partition=0).result()
+        site.load()
+        assert [value for _, value in site.rows("offset", "value")] == [b"0", b"2"]
+        assert site.audit().is_clean
+        uncommitted = site.using(table=TableName("parquet", site.directory / "all"))
+        level = {"kafka.isolation.level": "read_uncommitted"}
+        uncommitted.settings = replace(
+            uncommitted.settings, source={**site.settings.source, **level}
+        )
+        uncommitted.load()
+        assert len(uncommitted.rows("offset")) == 4
+        producer.abort_transaction()
+    site.load()
+    assert len(site.rows("offset")) == 2
+    assert site.audit().is_clean
+
+
 def test_markers_and_compaction_are_no_gaps(site: TopicSite) -> None:
     """Offsets without a record: the audit looks them up in the topic."""
     site.write(0, numbers(5))
@@ -595,9 +880,6 @@ def test_waiting_for_a_record_can_be_stopped(site: TopicSite) -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    from millstream.spark.lakehouse.settings import LoadSettings
-    from millstream.spark.lakehouse.table import TableName
-
     name = TableName("delta", Path("/x"))
     with pytest.raises(ConfigError, match="not 'xml'"):
         LoadSettings(source={}, table=name, format="xml")

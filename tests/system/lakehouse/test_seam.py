@@ -16,7 +16,7 @@ from millstream.spark.lakehouse.jobs import run_load
 from millstream.spark.lakehouse.load import BatchReport
 from millstream.spark.lakehouse.table import KINDS
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long]
 
 PAST = 60_000
 TAIL = 5_000

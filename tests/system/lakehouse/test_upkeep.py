@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,16 @@ from pyiceberg.catalog.sql import SqlCatalog
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
+from millstream.cli.main import main
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse import columns
+from millstream.spark.lakehouse import columns, dead_letter_commits
+from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
 from millstream.spark.lakehouse.dead_letters import Replay, replay
 from millstream.spark.lakehouse.lag import table_lag
+from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.load import Loader, local_runner
 from millstream.spark.lakehouse.maintain import maintain
+from millstream.spark.lakehouse.reject_limit import RejectLimit
 from millstream.spark.lakehouse.table import KINDS
 from millstream.spark.options import parse_options
 
@@ -180,7 +185,7 @@ def test_a_replay_that_died_between_its_two_commits(
 def test_very_many_dead_letters_are_replayed(site: TopicSite) -> None:
     """As many numbers in one condition ended the process in delta-rs."""
     pattern = {"pattern": r"n=(?P<n>\d+)"}
-    site = site.using(format="text", format_options=pattern)
+    site = site.using(format="text", format_options=pattern, max_rejects=RejectLimit(share=None))
     lines = [b"x%d" % n if n % 3 == 2 else b"m=%d" % n for n in range(30_000)]
     site.write(0, lines, batch=5_000)
     site.load()
@@ -272,14 +277,15 @@ def test_dead_letters_in_a_topic(
     site.write(0, [b'{"n":1}', b"bad"])
     site.load()
     site.write(0, [b"worse", b'{"n":2}'])
-    commit = Loader._commit_dead_letters
+    settle = DeadLetterCommits.settle
 
-    def crash_behind(self: Loader, *arguments: Any) -> None:
-        commit(self, *arguments)
-        raise KeyboardInterrupt
+    def crash_behind(self: DeadLetterCommits, ledger: Ledger) -> list[str]:
+        if settle(self, ledger):
+            raise KeyboardInterrupt
+        return []
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "_commit_dead_letters", crash_behind)
+        patch.setattr(DeadLetterCommits, "settle", crash_behind)
         with pytest.raises(KeyboardInterrupt):
             site.load()
     assert len(letters_in_topic(site, topic)) == 1
@@ -298,6 +304,32 @@ def test_dead_letters_in_a_topic(
     }
     assert site.audit().is_clean
     assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
+
+
+def test_what_was_sent_is_forgotten_with_its_dead_letters(
+    site: TopicSite, new_topic: Callable[[], str]
+) -> None:
+    """Those of a new table are sent, although the topic has had dead letters of later offsets."""
+    topic = f"{new_topic()}-letters"
+    TopicSite(site.bootstrap, topic, site.directory).create(1)
+    site = site.using(format="json", dead_letters_topic=topic)
+    site.write(0, [b'{"n":1}'] * 3 + [b'{"n":"x"}', b"bad", b'{"n":"y"}'])
+    site.load()
+    assert offsets_sent(site, topic) == [3, 4, 5]
+    shutil.rmtree(site.settings.table.path)
+    schema = site.directory / "schema.json"
+    schema.write_text('{"format": "json", "columns": [{"name": "n", "type": "string"}]}')
+    site = site.using(schema_file=schema)
+    site.load()
+    assert offsets_sent(site, topic) == [3, 4, 5, 0, 1, 2, 4]
+    site.load()
+    assert len(offsets_sent(site, topic)) == 7
+
+
+def offsets_sent(site: TopicSite, topic: str) -> list[int]:
+    """Return which records the topic of dead letters has, in its order."""
+    found = letters_in_topic(site, topic)
+    return [int(headers["__connect.errors.offset"]) for _, headers in found]
 
 
 def test_a_load_that_follows_maintains_its_table(site: TopicSite) -> None:
@@ -343,3 +375,54 @@ def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
     site.load()
     assert [row[0] for row in site.rows("offset")] == list(range(7))
     assert catalog.load_table("millstream.iceberg").scan().to_arrow().num_rows == 7
+
+
+@pytest.mark.parametrize("command", ["repair", "maintain", "dlq show"])
+def test_dead_letters_that_a_load_has_left(
+    site: TopicSite, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands on tables commit what the table's commit has named."""
+    site = site.using(format="json")
+    site.write(0, [b'{"n":1}', b"bad"])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetterCommits, "settle", lambda *_: [])
+        site.load()
+    assert not site.letters.exists()
+    assert site.audit().is_clean
+    for table in (site.settings.table, f"{site.settings.table}_dead_letters"):
+        assert main([*command.split(), str(table)]) == 0
+        if "show" in command:
+            break
+    assert read_rows(site.letters, ["offset"]) == [(1,)]
+    site.load()
+    assert read_rows(site.letters, ["offset"]) == [(1,)]
+    assert site.audit().is_clean
+
+
+def test_dead_letters_that_a_replay_finds(site: TopicSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load has died before their commit; a replay does not wait for the next load."""
+    site = site.using(format="text", format_options={"pattern": "n=(?P<n>.*)"})
+    site.write(0, [b"n=1", b"m=2"])
+    with monkeypatch.context() as patch:
+        patch.setattr(DeadLetterCommits, "settle", lambda *_: [])
+        site.load()
+    fixed = site.using(format_options={"pattern": ".=(?P<n>.*)"})
+    assert replay(fixed.settings) == Replay(tried=1, written=1)
+    assert site.rows("_offset", "n") == [(0, "1"), (1, "2")]
+    site.load()
+    assert read_rows(site.letters, ["offset"]) == []
+    assert site.audit().is_clean
+
+
+def test_dead_letters_are_committed_once(site: TopicSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load has died behind their commit, before it has removed their manifest."""
+    site = site.using(format="json")
+    site.write(0, [b'{"n":1}', b"bad"])
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letter_commits, "_forget", lambda *_, **__: None)
+        site.load()
+    assert list(site.letters.name.path.rglob("rejected/*.json"))
+    assert dead_letter_commits.settle_all(site.settings.table) == 1
+    assert read_rows(site.letters, ["offset"]) == [(1,)]
+    assert site.audit().is_clean
+    assert not list(site.letters.name.path.rglob("rejected/*.json"))

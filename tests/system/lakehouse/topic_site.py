@@ -15,10 +15,15 @@ from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import BatchBuilder
 from millstream.spark.lakehouse.audit import Audit, audit
-from millstream.spark.lakehouse.load import BatchReport, Loader, Runner, local_runner
+from millstream.spark.lakehouse.load import (
+    BatchReport,
+    Loader,
+    Runner,
+    local_runner,
+    source_options_of,
+)
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import Table, TableName, dead_letters_of, open_table
-from millstream.spark.options import parse_options
 
 
 class TopicSite:
@@ -37,7 +42,9 @@ class TopicSite:
 
     def create(self, partitions: int) -> None:
         with Admin(bootstrap_servers=self.bootstrap) as admin:
-            admin.create_topics([NewTopic(self.topic, partitions)]).get_all()
+            # Some of the records are years old, and no retention is to take them away.
+            kept = {"retention.ms": "-1"}
+            admin.create_topics([NewTopic(self.topic, partitions, configs=kept)]).get_all()
 
     def write(self, partition: int, values: Iterable[bytes | None], *, batch: int = 50) -> None:
         waiting = list(values)
@@ -70,7 +77,7 @@ class TopicSite:
         return open_table(dead_letters_of(self.settings.table))
 
     def audit(self) -> Audit:
-        options = parse_options(self.settings.source, streaming=True)
+        options = source_options_of(self.settings.source)
         return audit(options, self.table, self.settings.load_id)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
@@ -81,7 +88,9 @@ def read_rows(table: Table, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return rows of a table's files, sorted."""
     found: list[tuple[Any, ...]] = []
     for path in table.files():
-        file = pq.ParquetFile(table.data_directory / path).read(columns=list(columns))
+        file = pq.ParquetFile((table.data_directory / path).open_input()).read(
+            columns=list(columns)
+        )
         values: Mapping[str, list[Any]] = file.to_pydict()
         found += zip(*(values[column] for column in columns), strict=True)
     return sorted(found)

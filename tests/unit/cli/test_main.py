@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from millstream.cli.failures import is_tellable
+from millstream.cli.failures import is_tellable, sentence
 from millstream.cli.main import main
-from millstream.model.errors import ConfigError
+from millstream.model.errors import ConfigError, ErrorCode, KafkaError
 
 _LISTING = """
 import sys
@@ -164,7 +164,8 @@ def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
     assert codes == ["code 0"] * 4 + ["code 1"] * 9
     said = done.stderr.splitlines()
     assert len(said) == 9
-    assert all("pip install 'millstream[spark]'" in each for each in said)
+    assert all("pip install 'millstream[lake]'" in each for each in said[:-1])
+    assert "pip install 'millstream[spark]'" in said[-1]
 
 
 _INTERRUPTED_IMPORT = """
@@ -232,3 +233,11 @@ def test_a_fault_of_ours_is_told_as_one() -> None:
     assert is_tellable(ModuleNotFoundError("x", name="pyarrow.parquet"))
     assert not is_tellable(ModuleNotFoundError("x", name="millstream.nothing"))
     assert not is_tellable(KeyError("x"))
+
+
+def test_an_error_without_words_of_its_own_does_not_repeat_its_name() -> None:
+    error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    hint = "(see millstream acl check USER OPERATION --group NAME)"
+    assert sentence(KafkaError(error, error.name)) == f"not allowed on this group {hint}"
+    told = sentence(KafkaError(error, "group 'g'"))
+    assert told == f"not allowed on this group: group 'g' {hint}"

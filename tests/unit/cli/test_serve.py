@@ -29,7 +29,39 @@ def test_every_form_of_the_command_line() -> None:
     assert parse_arguments(["--host", "::1", "--port=0"]) == ServeArguments(host="::1", port=0)
 
 
-@pytest.mark.parametrize("words", [["--port", "-1"], ["--override", "=1"], ["--data-dir"], ["-x"]])
+def test_several_brokers() -> None:
+    assert parse_arguments(["--brokers", "auto"]).brokers == 0
+    assert parse_arguments(["--brokers=3", "--ports", "1,2,0", "--pin"]) == ServeArguments(
+        brokers=3, ports=(1, 2, 0), pins=True
+    )
+    for words in (
+        ["--brokers", "0"],
+        ["--brokers", "many"],
+        ["--brokers", "1001"],
+        ["--ports", "1,2"],
+        ["--pin"],
+        ["--brokers", "2", "--pin=yes"],
+        ["--brokers", "2", "--ports", "1,1"],
+        ["--brokers", "2", "--ports", "1,x"],
+        ["--brokers", "2", "--ports", "1,2", "--port", "3"],
+    ):
+        with pytest.raises(UsageError):
+            parse_arguments(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "-1"],
+        ["--override", "=1"],
+        ["--data-dir"],
+        ["-x"],
+        ["--advertise", "a:b"],
+        ["--advertise", ":1"],
+        ["--advertise", "PLAINTEXT://a:1"],
+        ["--advertise", "a", "--override", "advertised.listeners=b"],
+    ],
+)
 def test_what_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):
         parse_arguments(words)
@@ -68,6 +100,40 @@ def test_host_and_port_replace_the_listeners() -> None:
     assert settings_from_arguments(arguments, known) == {"listeners": "PLAINTEXT://[::1]:0"}
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--host", "0.0.0.0", "--advertise", "kafka"], "PLAINTEXT://kafka:9092"),
+        (["--port", "1", "--advertise", "kafka:2"], "PLAINTEXT://kafka:2"),
+        (["--advertise", "::1"], "PLAINTEXT://[::1]:9092"),
+        (["--advertise", "[::1]:7"], "PLAINTEXT://[::1]:7"),
+    ],
+)
+def test_an_address_for_clients(words: list[str], told: str) -> None:
+    settings = settings_from_arguments(parse_arguments(words), {})
+    assert settings["advertised.listeners"] == told
+
+
+def test_an_address_for_clients_replaces_that_of_the_first_listener(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=CLIENTS://:9093,BROKERS://:9094\n"
+        "advertised.listeners=clients://old:1,BROKERS://inside:9094\n"
+        "listener.security.protocol.map=CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT\n"
+        "inter.broker.listener.name=BROKERS\n"
+    )
+    config = broker_config(parse_arguments([str(file), "--advertise", "new"]), {})
+    assert [(each.host, each.port) for each in config.advertised()] == [
+        ("new", 9093),
+        ("inside", 9094),
+    ]
+
+
+def test_listening_everywhere_needs_an_address_for_clients() -> None:
+    with pytest.raises(ConfigError, match="--advertise HOST:PORT"):
+        broker_config(parse_arguments(["--host", "0.0.0.0"]), {}).advertised()
+
+
 def test_a_port_replaces_no_listener_that_asks_for_protection(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=CLIENTS://:9093\nlistener.security.protocol.map=CLIENTS:SASL_SSL\n")
@@ -97,14 +163,26 @@ def test_options_count_more_than_variables_and_these_more_than_the_file(tmp_path
     assert config.overrides["log.segment.bytes"] == "20000000"
 
 
+def test_a_secret_may_stand_elsewhere(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    name = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+    file = tmp_path / "server.properties"
+    file.write_text(f'{name}={module} required user_ann="${{env:SECRET}}";\n')
+    config = broker_config(ServeArguments(str(file)), {"SECRET": "hunter2"})
+    assert config.overrides[name] == f'{module} required user_ann="hunter2";'
+    # Taken as it stands it would be a password that everybody knows who reads the file.
+    with pytest.raises(ConfigError, match=f"{name}: there is no environment variable SECRET"):
+        broker_config(ServeArguments(str(file)), {})
+
+
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
         ("MILLSTREAM_LOG_RETENTOIN_MS", "the nearest is MILLSTREAM_LOG_RETENTION_MS"),
         ("MILLSTREAM_FOO", "^MILLSTREAM_FOO sets nothing$"),
-        ("MILLSTREAM_SUPER_USERS", "super.users: Millstream does not act"),
-        ("MILLSTREAM_AUTHORIZER_CLASS_NAME", "authorizer.class.name: Millstream does not act"),
-        ("MILLSTREAM_ZOOKEEPER_SET_ACL", "zookeeper.set.acl: Millstream does not act"),
+        ("MILLSTREAM_SUPER_USERS", "super.users: expected a string in format principalType"),
+        ("MILLSTREAM_AUTHORIZER_CLASS_NAME", "authorizer.class.name: Millstream cannot load true"),
+        ("MILLSTREAM_SECURITY_PROVIDERS", "security.providers: Millstream does not act"),
     ],
 )
 def test_a_variable_that_would_do_nothing_stops_the_start(variable: str, message: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -70,9 +71,10 @@ class CutConnectionError(Exception):
 
 
 class ScriptedBroker:
-    """Serves topic ``t`` with one partition from a thread, until closed."""
+    """Serves topic ``t`` with one partition from a thread, until closed; over TLS if told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.intercept: list[Interceptor] = []
@@ -83,6 +85,7 @@ class ScriptedBroker:
         }
         self._connections: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._is_closing = False
         self._start(self._accept)
 
     @property
@@ -94,13 +97,16 @@ class ScriptedBroker:
         return sum(header_at(batch).count for batch in self.batches)
 
     def close(self) -> None:
-        # shutdown wakes the threads that wait; close alone would leave them.
+        # shutdown wakes the threads that wait; close alone would leave them, and would take the
+        # descriptor from under a thread that is about to speak TLS over it.
+        self._is_closing = True
         for each in [self._listener, *self._connections]:
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            each.close()
         for thread in self._threads:
             thread.join(10)
+        for each in [self._listener, *self._connections]:
+            each.close()
 
     def __enter__(self) -> ScriptedBroker:
         return self
@@ -124,6 +130,16 @@ class ScriptedBroker:
 
     def _serve(self, connection: socket.socket) -> None:
         reader = FrameReader(1 << 28)
+        if self._tls is not None:
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:
+                connection.close()
+                return
+            self._connections.append(connection)  # the one that close knows has no descriptor now
+        if self._is_closing:
+            connection.close()
+            return
         with connection:
             try:
                 while count := connection.recv_into(reader.writable()):

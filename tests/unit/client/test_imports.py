@@ -35,3 +35,9 @@ def test_no_module_of_the_client_imports_numpy_or_arrow() -> None:
 @pytest.mark.parametrize("package", ["millstream.spark", "millstream.spark.options"])
 def test_options_can_be_read_without_spark(package: str) -> None:
     assert imported(package, ["pyspark", "pyarrow", "numpy", "millstream.client.cluster"]) == ""
+
+
+def test_a_client_without_tls_and_sasl_loads_nothing_of_them() -> None:
+    heavy = ["ssl", "cryptography", "millstream.security.tls", "millstream.client.tokens"]
+    body = "import {package}.producer\n{package}.Producer(bootstrap_servers='127.0.0.1:1').close(0)"
+    assert imported("millstream.client", heavy, body) == ""

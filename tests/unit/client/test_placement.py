@@ -79,3 +79,15 @@ def test_racks_are_not_given_up(
     for place, replicas in final.items():
         kept = {racks[each] for each in present[place] if each in brokers}
         assert len({racks[each] for each in replicas}) >= len(kept)
+
+
+def test_partitions_get_the_number_of_replicas_that_is_wanted() -> None:
+    present = {TopicPartition("t", 0): (2, 1), TopicPartition("t", 1): (3, 2)}
+    assert plan_placement(present, [1], replication_factor=1) == {
+        TopicPartition("t", 0): (1,),
+        TopicPartition("t", 1): (1,),
+    }
+    grown = plan_placement(present, [1, 2, 3], replication_factor=3)
+    assert {frozenset(each) for each in grown.values()} == {frozenset({1, 2, 3})}
+    with pytest.raises(ValueError, match="3 replicas do not fit on 2"):
+        plan_placement(present, [1, 2], replication_factor=3)

@@ -1,9 +1,14 @@
-"""Addresses as people write them."""
+"""Addresses as people write them, and values that stand elsewhere."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from millstream.client import Admin, Consumer, Producer, ShareConsumer
+from millstream.client.core.settings import AdminSettings
+from millstream.client.references import read_given
 from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.model.errors import ConfigError
 
@@ -31,3 +36,29 @@ def test_no_addresses(text: str) -> None:
 def test_an_address_is_printed_as_it_is_written() -> None:
     assert str(Address("::1", 5)) == "[::1]:5"
     assert str(Address("a", 5)) == "a:5"
+
+
+def test_values_that_stand_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_text("of-a-file\n")
+    (tmp_path / "more.properties").write_text("name = ann\n")
+    monkeypatch.setenv("SERVERS", "here:1")
+    found = read_given(
+        AdminSettings,
+        {
+            "bootstrap.servers": "${env:SERVERS}",
+            "sasl.password": f"${{directory:{tmp_path}:password}}",
+        },
+        {"sasl_username": f"${{file:{tmp_path}/more.properties:name}}"},
+    )
+    assert str(found.bootstrap_servers[0]) == "here:1"
+    assert (found.sasl_username, found.sasl_password) == ("ann", "of-a-file")
+    with pytest.raises(ConfigError, match="there is no environment variable NOT_THERE"):
+        read_given(AdminSettings, {"bootstrap.servers": "${env:NOT_THERE}"}, {})
+
+
+@pytest.mark.parametrize("kind", [Admin, Consumer, Producer, ShareConsumer])
+def test_every_client_looks_them_up(kind: type) -> None:
+    with pytest.raises(ConfigError, match="NOT_THERE"):
+        kind({"bootstrap.servers": "${env:NOT_THERE}"})
+    with pytest.raises(ConfigError, match="NOT_THERE"):
+        kind(bootstrap_servers="${env:NOT_THERE}")

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -18,9 +19,11 @@ from millstream.client.core.network import Network
 from millstream.client.core.settings import ClientSettings, read_settings
 from millstream.client.core.waiting import sleep
 from millstream.client.errors import ClosedError, ConnectionFailedError, ForkedError
+from millstream.client.settings import Address
 from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
 from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.records.crc32c import Buffer
 
 
 def descriptors() -> set[str]:
@@ -49,6 +52,25 @@ def test_work_is_handed_over_and_results_come_back() -> None:
 
         with pytest.raises(ValueError, match="no"):
             loop.submit(fails).result(10)
+    finally:
+        loop.close()
+
+
+def test_an_error_in_a_callback_is_told_to_who_waits() -> None:
+    """What they wait for may be what the callback was to do."""
+    loop = ThreadLoop()
+    try:
+        cell: Deferred[int] = Deferred()
+        waiting = loop.submit(lambda: cell)
+
+        def breaks() -> None:
+            raise ValueError("broken")
+
+        loop.post(breaks)
+        with pytest.raises(ValueError, match="broken"):
+            waiting.result(10)
+        loop.post(lambda: cell.complete(3))  # too late, and harmless
+        assert loop.submit(lambda: Deferred.of(4)).result(10) == 4
     finally:
         loop.close()
 
@@ -110,6 +132,55 @@ def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(
             assert isinstance(asked.result(10), MetadataResponse)
         finally:
             loop.close()
+
+
+class ClosesTheOther:
+    """Closes another connection once its own is established."""
+
+    room = None
+
+    def __init__(self) -> None:
+        self.other: socket_transport.SocketTransport | None = None
+        self.events: list[str] = []
+
+    def connected(self) -> None:
+        self.events.append("connected")
+        if self.other is not None:
+            self.other.close()
+
+    def received(self, data: Buffer) -> None:
+        self.events.append("received")
+
+    def filled(self, count: int) -> None:
+        self.events.append("filled")
+
+    def closed(self, error: OSError | None) -> None:
+        self.events.append("closed")
+
+
+def test_a_connection_that_another_one_closes_in_the_same_pass_of_the_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = ThreadLoop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = Address("127.0.0.1", listener.getsockname()[1])
+        ends = ClosesTheOther(), ClosesTheOther()
+
+        def connect() -> None:
+            first, second = (loop.connect(address, each) for each in ends)
+            ends[0].other, ends[1].other = second, first
+            # Both are established when the loop looks for the first time.
+            loop.call_soon(lambda: time.sleep(0.1))
+
+        try:
+            loop.post(connect)
+            while not (ends[0].events or ends[1].events):
+                time.sleep(0.01)
+            loop.submit(lambda: sleep(loop, 10)).result(10)
+        finally:
+            loop.close()
+    assert [*ends[0].events, *ends[1].events] == ["connected"]
+    assert caplog.records == []
 
 
 def test_a_refused_connection_is_an_error() -> None:

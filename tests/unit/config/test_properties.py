@@ -6,7 +6,7 @@ import pytest
 
 from millstream.config.properties import from_environment, parse_overrides, parse_properties
 from millstream.model.errors import ConfigError
-from millstream.records import kernel
+from millstream.native.loader import SWITCH
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_variable_that_sets_nothing_is_refused(variable: str, message: str) ->
 
 
 def test_variables_that_other_parts_of_millstream_read() -> None:
-    environment = {kernel.SWITCH: "off", "MILLSTREAM_BOOTSTRAP_SERVERS": "h:9092"}
+    environment = {SWITCH: "off", "MILLSTREAM_BOOTSTRAP_SERVERS": "h:9092"}
     assert from_environment(environment, NAMES) == {}
 
 

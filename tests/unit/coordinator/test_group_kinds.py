@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.unit.coordinator.scene import Scene, error_of
+from tests.unit.coordinator.scene import Scene
 
 from millstream.coordinator.group.group import Group, GroupType
 from millstream.coordinator.group.offsets import CommittedOffset
@@ -134,5 +134,4 @@ def test_the_group_is_listed_by_its_type_and_is_no_classic_group(scene: Scene) -
     assert described is not None
     assert described.error_code == ErrorCode.GROUP_ID_NOT_FOUND.code
     assert described.group_state == "Dead"
-    refused = error_of(lambda: scene.join().error_code)
-    assert ErrorCode.of(refused) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert scene.join().result().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL.code

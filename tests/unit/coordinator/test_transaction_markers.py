@@ -191,30 +191,50 @@ def test_partitions_of_a_deleted_topic_get_no_marker() -> None:
         key: each for key, each in scene.cluster.leaders.items() if key[0] == "t"
     }
     scene.carry_out(scene.coordinator.topic_changed(deleted, scene.now))
-    scene.sent = [each for each in scene.sent if int(each.target) == 1]
+    scene.leaders.errors = dict.fromkeys(
+        [("gone", 0), ("gone", 1)], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
     scene.deliver()
+    scene.advance(7_000)
     assert scene.state is COMPLETE_COMMIT
     assert written(scene) == {("t", 0)}
 
 
-def test_the_late_answer_for_a_deleted_topic_says_nothing_of_the_next_transaction() -> None:
+def test_a_topic_that_is_deleted_and_made_again_gets_its_markers() -> None:
+    """The producer has written to the new topic before this broker heard that the old one is gone:
+    without a marker the new one's last stable offset would never move again.
+    """
     scene = Scene()
-    producer = scene.init()
-    scene.topic("gone", 1, (2,))
-    scene.add(producer, {"gone": {0}})
-    scene.holds_markers = True
-    producer = scene.end(producer)
-    deleted = TopicChange("gone", ZERO_TOPIC_ID, deleted=True)
-    scene.carry_out(scene.coordinator.topic_changed(deleted, scene.now))
-    assert scene.state is COMPLETE_COMMIT
-    scene.add(producer, {"gone": {0}})
-    scene.end(producer)
-    (late,) = scene.sent
-    scene.sent.clear()
-    assert isinstance(late.request, WriteTxnMarkersRequest)
-    scene.carry_out(late.event(scene.leaders.answer(late.request), scene.now))
-    assert scene.state is PREPARE_COMMIT
+    scene.topic("again", 1, (2,))
+    scene.cluster.leaders["again", 0] = -1
+    prepared(scene, {"t": {0}, "again": {0}})
     scene.deliver()
+    del scene.cluster.leaders["again", 0]
+    deleted = TopicChange("again", ZERO_TOPIC_ID, deleted=True)
+    scene.carry_out(scene.coordinator.topic_changed(deleted, scene.now))
+    assert scene.state is PREPARE_COMMIT
+    scene.advance(1_000)
+    scene.topic("again", 1, (3,))
+    scene.advance(1_000)
+    scene.deliver()
+    assert written(scene) == {("t", 0), ("again", 0)}
+    assert scene.state is COMPLETE_COMMIT
+
+
+def test_each_partition_that_is_not_in_the_metadata_is_waited_for_by_itself() -> None:
+    scene = Scene()
+    scene.topic("late", 1, (2,))
+    prepared(scene, {"never": {0}, "late": {0}})
+    scene.fail_sent(ErrorCode.BROKER_NOT_AVAILABLE)
+    scene.advance(4_000)
+    del scene.cluster.leaders["late", 0]
+    scene.fail_sent(ErrorCode.BROKER_NOT_AVAILABLE)
+    scene.advance(3_000)
+    assert scene.state is PREPARE_COMMIT, "it may be told of again"
+    scene.topic("late", 1, (2,))
+    scene.advance(1_000)
+    scene.deliver()
+    assert written(scene) == {("late", 0)}
     assert scene.state is COMPLETE_COMMIT
 
 
@@ -333,5 +353,5 @@ def test_10000_open_transactions_end_in_few_requests() -> None:
         transaction.state is TransactionState.COMPLETE_ABORT
         for _, transaction in scene.coordinator.transactions
     )
-    assert scene.of("id-0").producer_epoch == 2
+    assert scene.of("id-0").producer_epoch == 1
     assert ID not in producers

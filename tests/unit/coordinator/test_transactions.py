@@ -138,9 +138,9 @@ def test_epochs_used_up_bring_a_new_producer_id() -> None:
     assert error_of(lambda: scene.init(named=early)) is FENCED
 
 
-@pytest.mark.parametrize(("level", "epoch", "client_version"), [(1, 1, 0), (2, 2, 2)])
+@pytest.mark.parametrize(("level", "client_version"), [(1, 0), (2, 2)])
 def test_an_init_during_a_transaction_aborts_it_and_fences_its_producer(
-    level: int, epoch: int, client_version: int
+    level: int, client_version: int
 ) -> None:
     scene = Scene()
     scene.cluster.transaction_version = level
@@ -148,26 +148,64 @@ def test_an_init_during_a_transaction_aborts_it_and_fences_its_producer(
     scene.holds_markers = True
     assert error_of(scene.init) is CONCURRENT
     assert scene.state is PREPARE_ABORT
-    assert (scene.of().producer_epoch, scene.of().client_version) == (epoch, client_version)
+    assert (scene.of().producer_epoch, scene.of().client_version) == (1, client_version)
     assert error_of(scene.init) is CONCURRENT, "markers are being written"
-    assert error_of(lambda: scene.end(producer)) is FENCED
+    assert error_of(lambda: scene.end(producer, version=1)) is FENCED
+    assert error_of(lambda: scene.add(producer)) is FENCED
     scene.deliver()
     assert scene.state is COMPLETE_ABORT
-    assert {each[1:] for each in scene.leaders.written} == {(101, epoch, False)}
-    assert scene.init() == ProducerIdAndEpoch(101, epoch + 1)
+    assert {each[1:] for each in scene.leaders.written} == {(101, 1, False)}
+    assert error_of(lambda: scene.add(producer)) is FENCED
+    assert scene.init() == ProducerIdAndEpoch(101, 2)
+    for version in (1, 2):
+        for commit in (False, True):
+            assert error_of(
+                lambda v=version, c=commit: scene.end(producer, commit=c, version=v)
+            ) is (FENCED)
+    assert error_of(lambda: scene.init(named=producer)) is FENCED
 
 
-def test_a_fence_at_the_last_epoch_does_not_run_over() -> None:
+def test_until_its_successor_is_served_a_fenced_producer_may_give_its_transaction_up() -> None:
+    """As in Kafka, where the fence of version 2 is the abort itself. It gets an epoch that the
+    successor's next request replaces, and it can never commit.
+    """
     scene = Scene()
+    producer = in_state(scene, ONGOING, version=2)
+    scene.holds_markers = True
+    assert error_of(scene.init) is CONCURRENT
+    assert error_of(lambda: scene.end(producer)) is CONCURRENT
+    assert error_of(lambda: scene.end(producer, commit=False)) is CONCURRENT
+    scene.deliver()
+    assert error_of(lambda: scene.end(producer)) is BAD_STATE
+    given_up = scene.end(producer, commit=False)
+    assert given_up == ProducerIdAndEpoch(101, 1)
+    scene.add(given_up)
+    assert error_of(scene.init) is CONCURRENT
+    scene.deliver()
+    assert scene.init() == ProducerIdAndEpoch(101, 3)
+    for zombie in (producer, given_up):
+        assert error_of(lambda z=zombie: scene.add(z)) is FENCED
+        assert error_of(lambda z=zombie: scene.end(z, commit=False)) is FENCED
+
+
+@pytest.mark.parametrize(("level", "given"), [(1, (102, 0)), (2, (102, 1))])
+def test_a_fence_at_the_last_epoch_does_not_run_over(level: int, given: tuple[int, int]) -> None:
+    scene = Scene()
+    scene.cluster.transaction_version = level
     producer = at_epoch(scene, 32_766)
     scene.add(producer)
+    scene.holds_markers = True
     assert error_of(scene.init) is CONCURRENT
-    assert scene.of().producer_epoch == 32_767
-    assert scene.init() == ProducerIdAndEpoch(102, 0)
+    assert (scene.of().producer_id, scene.of().producer_epoch) == (101, 32_767)
+    scene.deliver()
+    assert scene.init() == ProducerIdAndEpoch(*given)
+    assert scene.of().state is EMPTY
+    assert error_of(lambda: scene.add(producer)) in (FENCED, BAD_ID)
 
 
-def test_a_producer_that_was_fenced_at_the_last_epoch_stays_out() -> None:
+def test_a_producer_that_was_fenced_at_the_last_epoch_by_version_1_stays_out() -> None:
     scene = Scene()
+    scene.cluster.transaction_version = 1
     producer = at_epoch(scene, 32_766)
     scene.add(producer)
     scene.advance(60_000)
@@ -179,6 +217,53 @@ def test_a_producer_that_was_fenced_at_the_last_epoch_stays_out() -> None:
         assert error_of(lambda: scene.end(producer)) is FENCED
         scene.move()
     assert scene.init() == ProducerIdAndEpoch(102, 0)
+
+
+def test_a_fence_with_the_last_epoch_in_an_older_log_lets_nobody_back() -> None:
+    """Kafka before 4.3 stored such a fence of version 2 without a next producer id."""
+    scene = Scene()
+    producer = at_epoch(scene, 32_766)
+    scene.add(producer)
+    fenced = scene.of().prepared(commit=False, now_ms=scene.now.wall_ms, client_version=2)
+    done = fenced.completed(scene.now.wall_ms)
+    records = [transaction_record(ID, each, 2) for each in (fenced, done)]
+    scene.carry_out(Result(records=records))
+    assert error_of(lambda: scene.init(named=producer)) is FENCED
+    assert error_of(lambda: scene.end(producer, commit=False)) is FENCED
+    assert scene.init() == ProducerIdAndEpoch(102, 0)
+
+
+def test_a_transaction_at_the_last_epoch_times_out_into_a_new_producer_id() -> None:
+    scene = Scene()
+    producer = at_epoch(scene, 32_766)
+    scene.add(producer)
+    scene.advance(60_000)
+    scene.abort_timed_out(ids_are_there=False)
+    assert scene.state is ONGOING, "it needs an id that could not be had"
+    scene.abort_timed_out()
+    assert scene.state is COMPLETE_ABORT
+    assert (scene.of().producer_id, scene.of().producer_epoch) == (102, 0)
+    assert {each[1:] for each in scene.leaders.written} == {(101, 32_767, False)}
+    assert error_of(lambda: scene.add(producer)) is BAD_ID
+    assert error_of(lambda: scene.end(producer)) is BAD_STATE
+    assert scene.end(producer, commit=False) == ProducerIdAndEpoch(102, 0)
+
+
+def test_an_id_that_comes_late_aborts_no_transaction_that_began_meanwhile() -> None:
+    scene = Scene()
+    producer = at_epoch(scene, 32_766)
+    scene.add(producer)
+    scene.advance(60_000)
+    result = scene.coordinator.abort_timed_out(scene.now)
+    assert (result.response, result.records) == ([ID], [])
+    scene.end(producer, version=1)
+    scene.add(producer)
+    assert scene.state is ONGOING
+    scene.carry_out(scene.coordinator.abort_exhausted(ID, 999, scene.now))
+    assert scene.state is ONGOING
+    scene.advance(60_000)
+    scene.carry_out(scene.coordinator.abort_exhausted(ID, 999, scene.now))
+    assert (scene.state, scene.of().producer_id) == (COMPLETE_ABORT, 999)
 
 
 # AddPartitionsToTxn
@@ -252,8 +337,8 @@ def test_a_transaction_over_1000_partitions_and_one_that_no_record_holds() -> No
 
 TABLE_1 = [
     (EMPTY, BAD_STATE, BAD_STATE),
-    (PREPARE_COMMIT, CONCURRENT, BAD_STATE),
-    (PREPARE_ABORT, BAD_STATE, CONCURRENT),
+    (PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+    (PREPARE_ABORT, CONCURRENT, CONCURRENT),
     (COMPLETE_COMMIT, NONE, BAD_STATE),
     (COMPLETE_ABORT, BAD_STATE, NONE),
     (ONGOING, NONE, NONE),
@@ -280,8 +365,8 @@ def test_the_table_of_version_1(
 TABLE_2 = [
     # state, commit again and now, abort again and now; None: an end that bumps the epoch
     (ONGOING, (FENCED, None), (FENCED, None)),
-    (PREPARE_COMMIT, (CONCURRENT, FENCED), (BAD_STATE, FENCED)),
-    (PREPARE_ABORT, (BAD_STATE, FENCED), (CONCURRENT, FENCED)),
+    (PREPARE_COMMIT, (CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
+    (PREPARE_ABORT, (CONCURRENT, CONCURRENT), (CONCURRENT, CONCURRENT)),
     (COMPLETE_COMMIT, (NONE, BAD_STATE), (BAD_STATE, None)),
     (COMPLETE_ABORT, (BAD_STATE, BAD_STATE), (NONE, None)),
     (EMPTY, (FENCED, BAD_STATE), (FENCED, None)),
@@ -369,10 +454,8 @@ def test_without_tagged_fields_in_the_log_no_epoch_is_bumped() -> None:
 # Time
 
 
-@pytest.mark.parametrize(("level", "epoch"), [(1, 1), (2, 2)])
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
-    level: int, epoch: int
-) -> None:
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(level: int) -> None:
     scene = Scene()
     scene.cluster.transaction_version = level
     producer = scene.init(timeout_ms=5_000)
@@ -384,9 +467,13 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     scene.advance(1)
     scene.abort_timed_out()
     assert scene.state is COMPLETE_ABORT
-    assert scene.of().producer_epoch == epoch
-    for version in (1, 2):
-        assert error_of(lambda v=version: scene.end(producer, version=v)) is FENCED
+    assert scene.of().producer_epoch == 1
+    assert error_of(lambda: scene.add(producer)) is FENCED
+    assert error_of(lambda: scene.end(producer, version=1)) is FENCED
+    refusal = FENCED if level == 1 else BAD_STATE
+    assert error_of(lambda: scene.end(producer)) is refusal, "what it had is aborted"
+    if level == 2:
+        assert scene.end(producer, commit=False) == ProducerIdAndEpoch(101, 1)
 
 
 def test_partitions_added_later_give_no_more_time_and_the_next_transaction_has_its_own() -> None:

@@ -253,8 +253,15 @@ class Scene:
 
         return self._with_producer_id(attempt)
 
-    def abort_timed_out(self) -> None:
-        self.carry_out(self.coordinator.abort_timed_out(self.now))
+    def abort_timed_out(self, *, ids_are_there: bool = True) -> None:
+        exhausted = self.carry_out(self.coordinator.abort_timed_out(self.now)).response
+        assert exhausted is not None
+        for transactional_id in exhausted if ids_are_there else ():
+            self.next_producer_id += 1
+            result = self.coordinator.abort_exhausted(
+                transactional_id, self.next_producer_id, self.now
+            )
+            self.carry_out(result)
 
     # What is so
 

@@ -14,16 +14,18 @@ from tests.unit.runtime.coordinator_site import HandClock, HeldOffload
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
+from millstream.config.listeners import SASL_PROTOCOLS
 from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
-from millstream.net.listener import Peer
+from millstream.net.listener import Peer, Session
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import IN_MEMORY, Outgoing
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.runtime.authentication.listener_authentication import ListenerAuthentication
 from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.controlling.standalone_controller import StandaloneController
 from millstream.runtime.logs.replica_mover import ReplicaMover
@@ -38,7 +40,7 @@ from millstream.runtime.replicas.transaction_verification import (
 )
 from millstream.runtime.services import Services
 from millstream.server.broker_requests import BrokerRequests
-from millstream.server.dispatch import Dispatcher, DispatchSession
+from millstream.server.dispatch import Dispatcher
 from millstream.sqlite.metadata_store import SqliteMetadataStore
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
@@ -148,7 +150,18 @@ class AdminBroker:
             ),
         )
         self.requests.begin(self.services)
-        self.dispatcher = Dispatcher(self.services)
+        self.authentication: ListenerAuthentication | None = None
+        if any(each.protocol in SASL_PROTOCOLS for each in self.config.current.listening()):
+            self.authentication = ListenerAuthentication(
+                self.config,
+                entities=self.metadata.entities,
+                cluster_id="the-cluster",
+                random_bytes=lambda size: next(counter).to_bytes(size, "little"),
+                clock=self.clock,
+                offload=self.offload,
+                tokens=self.services.delegation_tokens,
+            )
+        self.dispatcher = Dispatcher(self.services, self.authentication)
 
     def close(self) -> None:
         self.partitions.stop()
@@ -172,7 +185,7 @@ class AdminBroker:
         partition.append(Batch(memoryview(bytearray(builder.build()))), self.clock.now_ms())
         self.clock.settle()
 
-    def connect(self, listener: str = "PLAINTEXT") -> DispatchSession:
+    def connect(self, listener: str = "PLAINTEXT") -> Session:
         """Open a connection; ``closed()`` ends it."""
         return self.dispatcher.open_session(Peer(1, listener, "10.0.0.7", 4242))
 
@@ -182,7 +195,7 @@ class AdminBroker:
         version: int,
         *,
         listener: str = "PLAINTEXT",
-        session: DispatchSession | None = None,
+        session: Session | None = None,
     ) -> Deferred[Response]:
         """Send a request in one version; the answer may come later."""
         frame = encode_request(request, version, 7, "tester").join()

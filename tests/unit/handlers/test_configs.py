@@ -11,6 +11,7 @@ import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.handlers import describe_configs as handler
+from millstream.handlers.inter_broker import FIND_CONTROLLER_MS
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
@@ -170,7 +171,7 @@ def test_chosen_keys(broker: AdminBroker) -> None:
         (LOGGER, "", INVALID),
         (LOGGER, "2", INVALID),
         (GROUP, "", INVALID),
-        (METRICS, "m", INVALID),
+        (METRICS, "", INVALID),
         (99, "x", INVALID),
         (0, "x", INVALID),
     ],
@@ -493,7 +494,15 @@ def test_levels_of_loggers_need_no_controller(
     one.services.cluster = cast("Any", Elsewhere(None))
     assert change(one, LOGGER, "1", (logger.name, SET, "DEBUG")) == (0, None)
     assert logger.level == logging.DEBUG
-    assert change(one, TOPIC, "t", ("retention.ms", SET, "1"))[0] == 41
+    setting = new.AlterableConfig(name="retention.ms", config_operation=SET, value="1")
+    resource = new.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[setting])
+    request = new.IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
+    asked = one.start(request, 1)
+    assert not asked.done, "a controller may be elected in a moment"
+    one.clock.advance(FIND_CONTROLLER_MS + 200)
+    response = asked.result()
+    assert isinstance(response, new.IncrementalAlterConfigsResponse)
+    assert response.responses[0].error_code == 41
 
 
 def test_what_is_refused_at_once_does_not_hold_up_the_rest(

@@ -94,7 +94,7 @@ def test_a_new_session_takes_the_place_of_the_old_one(broker: ShareBroker) -> No
     one = broker.consumer("m1", topic)
     assert one.one().acquired == [(0, 4, 1)]
     one.epoch, one.added = 0, [(topic, 0)]
-    assert one.fetch() == {}, "what the member holds stays locked"
+    assert one.fetch() == {(topic, 0): Got()}, "what the member holds stays locked"
     assert len(broker.shares.sessions) == 1
 
 
@@ -110,7 +110,7 @@ def test_the_last_request_acknowledges_and_releases(broker: ShareBroker) -> None
     two.fetch(max_records=1)
     one.fetch()
     assert one.one(epoch=-1, acks=[(5, 6, ACCEPT)]) == Got()
-    assert two.one().acquired == [(7, 9, 1)], "the delivery did not count"
+    assert two.one().acquired == [(7, 9, 2)], "the delivery counts"
     assert one.respond(epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND.code
 
 
@@ -122,7 +122,7 @@ def test_a_closed_connection_ends_the_session(broker: ShareBroker) -> None:
     two.fetch()
     one.connection.closed()
     assert len(broker.shares.sessions) == 1
-    assert two.one().acquired == [(0, 4, 1)]
+    assert two.one().acquired == [(0, 4, 2)]
 
 
 def test_a_group_without_sessions_takes_no_memory(broker: ShareBroker) -> None:
@@ -135,7 +135,7 @@ def test_a_group_without_sessions_takes_no_memory(broker: ShareBroker) -> None:
     assert len(broker.shares) == 0
     assert broker.clock.timers_running == 0
     again = broker.consumer("m1", topic)
-    assert again.one().acquired == [(0, 4, 1)]
+    assert again.one().acquired == [(offset, offset, 2) for offset in range(5)]
 
 
 def test_sessions_are_limited(broker: ShareBroker) -> None:
@@ -193,7 +193,7 @@ def test_only_acquired_batches_are_sent(broker: ShareBroker) -> None:
     assert one.one(max_records=8) == Got(acquired=[(0, 9, 1)], bases=[0, 5])
     two = broker.consumer("m2", topic)
     assert two.one(max_records=3, share_acquire_mode=1) == Got(acquired=[(10, 12, 1)], bases=[10])
-    assert two.one() == Got(acquired=[(13, 19, 1)], bases=[10, 15])
+    assert two.one() == Got(acquired=[(13, 14, 1), (15, 19, 1)], bases=[10, 15])
 
 
 def test_released_records_are_sent_with_their_batches_alone(broker: ShareBroker) -> None:
@@ -314,7 +314,7 @@ def test_a_group_may_begin_at_the_end(broker: ShareBroker) -> None:
     broker.records(5)
     broker.group = replace(broker.group, offset_reset=OffsetReset.LATEST)
     one = broker.consumer("m1", topic)
-    assert one.fetch() == {}
+    assert one.one() == Got()
     broker.records(1)
     assert one.one().acquired == [(5, 5, 1)]
 
@@ -331,7 +331,7 @@ def test_a_group_may_begin_some_time_ago(broker: ShareBroker) -> None:
     assert broker.consumer("m1", topic).one().acquired == [(5, 9, 1)]
     broker.group = replace(broker.group, reset_duration_ms=1)
     other = broker.consumer("m1", topic, group="h")
-    assert other.fetch() == {}
+    assert other.one() == Got()
 
 
 def test_a_group_goes_on_where_it_was(broker: ShareBroker) -> None:
@@ -410,7 +410,7 @@ def test_a_fetch_is_answered_when_its_time_is_up(broker: ShareBroker) -> None:
     assert got(answer.result())[topic, 0].acquired == [(0, 0, 1)]
     empty = two.start(max_wait_ms=1000)
     broker.clock.advance(1000)
-    assert got(empty.result()) == {}
+    assert got(empty.result()) == {(topic, 0): Got()}
 
 
 def test_a_waiting_fetch_holds_nothing(broker: ShareBroker) -> None:
@@ -591,3 +591,35 @@ def test_locks_end_although_nothing_can_be_written(broker: ShareBroker) -> None:
     broker.clock.advance(LOCK_MS)
     assert two.one().acquired == [(0, 4, 2)]
     assert len(broker.shares) == 1
+
+
+def test_partitions_without_records_are_named_once(broker: ShareBroker) -> None:
+    topic = broker.topic(partitions=2)
+    one = broker.consumer("m1")
+    one.added = [(topic, 0)]
+    assert one.fetch() == {(topic, 0): Got()}
+    assert one.fetch() == {}
+    one.added = [(topic, 1)]
+    assert one.fetch() == {(topic, 1): Got()}
+    assert one.fetch() == {}
+
+
+def test_a_state_that_cannot_be_read_is_told_at_once(broker: ShareBroker) -> None:
+    """The fetch that waited for it does not begin to read it again."""
+    topic = broker.topic()
+    broker.coordinator.is_held = True
+    broker.coordinator.refusal = KafkaError(ErrorCode.INVALID_REQUEST)
+    one = broker.consumer("m1", topic)
+    answer = one.start(max_wait_ms=10_000)
+    assert not answer.done
+    broker.coordinator.release()
+    broker.clock.advance(0)
+    assert got(answer.result())[topic, 0].error == ErrorCode.UNKNOWN_SERVER_ERROR.code
+    assert len(broker.coordinator.reads) == 1
+    broker.coordinator.is_held, broker.coordinator.refusal = False, None
+    assert one.one() == Got(), "the next one reads it anew"
+
+
+def test_an_unknown_acquire_mode_is_refused(broker: ShareBroker) -> None:
+    answer = broker.consumer("m1", broker.topic()).respond(share_acquire_mode=2)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST.code

@@ -108,6 +108,30 @@ def test_a_deleted_topics_share_partitions_are_forgotten(broker: ShareBroker) ->
     assert broker.refusal(read) is ErrorCode.INVALID_REQUEST
 
 
+def test_a_topic_that_was_deleted_while_nobody_coordinated_is_forgotten(
+    broker: ShareBroker,
+) -> None:
+    gone, kept = (
+        SharePartitionKey("g", broker.topic(name), 0) for name in ("short-lived", "orders")
+    )
+    for key in (gone, kept):
+        broker.result(broker.persister.initialize(key, state_epoch=0))
+    broker.share_coordinator.stop()
+    image = broker.metadata.remove("short-lived")
+    assert image is not None
+    broker.start_again()
+    broker.share_coordinator.start()
+    broker.clock.advance(310_000)
+    broker.metadata.update(image)
+    assert broker.result(broker.persister.read(gone, leader_epoch=0)), "it may only be told late"
+    broker.metadata.remove("short-lived")
+    broker.clock.advance(610_000)
+    broker.metadata.update(image)
+    read = broker.persister.read(gone, leader_epoch=0)
+    assert broker.refusal(read) is ErrorCode.INVALID_REQUEST
+    assert broker.result(broker.persister.read(kept, leader_epoch=0))
+
+
 def test_each_share_partition_has_its_own_result(broker: ShareBroker) -> None:
     topic_id = broker.topic("orders")
     broker.result(broker.persister.initialize(SharePartitionKey("g", topic_id, 0), state_epoch=0))
@@ -156,6 +180,48 @@ def test_a_request_without_a_group_or_partitions_has_an_empty_answer(broker: Sha
         1,
     )
     assert hollow == writing.WriteShareGroupStateResponse(results=[])
+
+
+def test_a_new_state_needs_no_partitions_of_every_topic(broker: ShareBroker) -> None:
+    topic_id, other = broker.topic("orders"), broker.topic("payments")
+    broker.result(broker.persister.initialize(SharePartitionKey("g", topic_id, 0), state_epoch=0))
+    data = [initializing.PartitionData(partition=0, state_epoch=0, start_offset=3)]
+    response = broker.send(
+        initializing.InitializeShareGroupStateRequest(
+            group_id="g",
+            topics=[
+                initializing.InitializeStateData(topic_id=other, partitions=[]),
+                initializing.InitializeStateData(topic_id=topic_id, partitions=data),
+            ],
+        ),
+        0,
+    )
+    assert isinstance(response, initializing.InitializeShareGroupStateResponse)
+    (result,) = response.results
+    assert (result.topic_id, result.partitions[0].error_code) == (topic_id, 0)
+
+
+def test_a_share_partition_that_is_named_twice_has_one_result(broker: ShareBroker) -> None:
+    """Both are carried out, and the later one answers."""
+    topic_id = broker.topic("orders")
+    broker.result(broker.persister.initialize(SharePartitionKey("g", topic_id, 0), state_epoch=0))
+    data = [
+        initializing.PartitionData(partition=0, state_epoch=epoch, start_offset=epoch)
+        for epoch in (4, 3)
+    ]
+    response = broker.send(
+        initializing.InitializeShareGroupStateRequest(
+            group_id="g",
+            topics=[initializing.InitializeStateData(topic_id=topic_id, partitions=data)],
+        ),
+        0,
+    )
+    assert isinstance(response, initializing.InitializeShareGroupStateResponse)
+    (result,) = response.results
+    codes = [each.error_code for each in result.partitions]
+    assert codes == [ErrorCode.FENCED_STATE_EPOCH.code]
+    summary = broker.result(broker.persister.read_summary(SharePartitionKey("g", topic_id, 0)))
+    assert summary.start_offset == 4
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -368,7 +368,7 @@ def test_offsets_are_altered_described_and_deleted(broker: Groups) -> None:
     assert broker.offsets() == {("orders", 0): (4, 6), ("orders", 1): (0, 0)}
     topic = broker.metadata.topic("orders")
     assert topic is not None
-    update = ShareStateUpdate(0, 0, 6, 3)
+    update = ShareStateUpdate(1, 0, 6, 3)
     broker.result(broker.persister.write(SharePartitionKey(GROUP, topic.topic_id, 0), update))
     described = broker.offsets({"orders": [0, 9], "nothing": [0]})
     assert described == {("orders", 0): (6, 1), ("orders", 9): (-1, -1), ("nothing", 0): (-1, -1)}

@@ -196,8 +196,25 @@ def test_a_transaction_that_takes_too_long_is_aborted_at_the_next_look(tmp_path:
     assert broker.described().transaction_state == "Ongoing"
     broker.clock.advance(200)
     assert broker.described().transaction_state == "CompleteAbort"
-    assert markers(broker, "t", 0) == [(0, 2, False, 0)]
+    assert markers(broker, "t", 0) == [(0, 1, False, 0)]
     assert broker.end(3, producer)[0] == FENCED
+    broker.close()
+
+
+def test_a_transaction_at_the_last_epoch_times_out_into_another_producer_id(tmp_path: Path) -> None:
+    broker = TransactionBroker(
+        tmp_path, {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "3000"}
+    )
+    broker.create("t", 1)
+    broker.find()
+    producer_id = broker.init(timeout_ms=1_000)[1]
+    broker.jump(32_766)
+    broker.add(3, (producer_id, 32_766), {"t": [0]})
+    broker.clock.advance(3_100)
+    described = broker.described()
+    assert described.transaction_state == "CompleteAbort"
+    assert (described.producer_id, described.producer_epoch) == (producer_id + 1, 0)
+    assert broker.init()[1:] == (producer_id + 1, 1)
     broker.close()
 
 

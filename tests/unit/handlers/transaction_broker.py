@@ -11,6 +11,9 @@ from pathlib import Path
 from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.coordinator.result import Instant, Result
+from millstream.coordinator.transaction.coordinator import TransactionCoordinator
+from millstream.coordinator.transaction.records import transaction_record
 from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from millstream.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -125,6 +128,21 @@ class TransactionBroker(AdminBroker):
         )
         answer = self.call(request, version, InitProducerIdResponse)
         return answer.error_code, answer.producer_id, answer.producer_epoch
+
+    def jump(self, epoch: int) -> None:
+        """Give the producer an epoch, as if it had ended that many transactions."""
+        transactions = self.services.transaction_runtime()
+
+        def operation(shard: TransactionCoordinator, now: Instant) -> Result[None]:
+            transaction = shard.transactions.get(ID)
+            assert transaction is not None
+            jumped = transaction.with_epoch(
+                epoch, timeout_ms=transaction.timeout_ms, now_ms=now.wall_ms
+            )
+            return Result(records=[transaction_record(ID, jumped, 2)])
+
+        transactions._runtime.write(transactions.partition_for(ID), operation)
+        self.clock.settle()
 
     def add(
         self, version: int, producer: tuple[int, int], topics: dict[str, list[int]]

@@ -16,6 +16,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ConnectionClosedError, ProtocolError
 from millstream.net.connection import Connection, ConnectionPolicy, Served
 from millstream.net.receive_budget import ReceiveBudget
+from millstream.net.transport import PlainTransport
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing
 
@@ -71,7 +72,7 @@ def connected(
     theirs.setblocking(False)
     closed: list[Connection] = []
     connection = Connection(
-        ours,
+        PlainTransport(ours, loop),
         loop=loop,
         serve=serve,
         frames=frames or FrameReader(1 << 20),
@@ -92,6 +93,18 @@ def turn(loop: asyncio.AbstractEventLoop, times: int = 5) -> None:
     for _ in range(times):
         loop.call_soon(loop.stop)
         loop.run_forever()
+
+
+def stopped_clock(loop: asyncio.AbstractEventLoop) -> Callable[[float], None]:
+    """Stop a loop's clock; return what sets it forward by so many seconds."""
+    now = loop.time()
+
+    def advance(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    loop.time = lambda: now  # type: ignore[method-assign]
+    return advance
 
 
 def received(peer: socket.socket) -> bytes:
@@ -555,3 +568,90 @@ def test_a_peer_that_goes_in_the_middle_of_a_request_said_nothing() -> None:
         turn(loop)
         assert served == [b"one", b"two"]
         assert len(closed) == 1
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("key", [FETCH, PRODUCE])
+def test_a_muted_connection_answers_and_handles_nothing_more_for_a_while(
+    key: int, is_late: bool
+) -> None:
+    served: list[bytes] = []
+    answer: Deferred[Outgoing | None] = Deferred()
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        return answer if len(served) == 1 else outgoing(bytes(view[2:]))
+
+    with connected(serve) as (loop, peer, connection, closed):
+        advance = stopped_clock(loop)
+        peer.sendall(frame(key, b"one"))
+        turn(loop)
+        if is_late:
+            connection.mute(20)
+            answer.complete(outgoing(b"one"))
+        else:
+            answer.complete(outgoing(b"one"))
+            connection.mute(20)
+        turn(loop)
+        assert received(peer) == b"one", "the answer does not wait"
+        peer.sendall(frame(key, b"two"))
+        flood = 0
+        while True:
+            try:
+                flood += peer.send(frame(key, b"x" * 1_000))
+            except BlockingIOError:
+                break
+            turn(loop, 1)
+        assert served == [b"one"]
+        assert flood > 0, "the peer is held back by the network"
+        advance(0.019)
+        turn(loop)
+        assert served == [b"one"]
+        advance(0.001)
+        turn(loop)
+        assert served[1] == b"two"
+        assert received(peer).startswith(b"two")
+        assert not closed
+
+
+def test_a_muted_peer_may_go() -> None:
+    with connected(lambda view: outgoing(bytes(view[2:]))) as (loop, peer, connection, closed):
+        connection.mute(5)
+        peer.close()
+        turn(loop)
+        assert closed == [connection]
+        loop.run_until_complete(asyncio.sleep(0.01))
+
+
+def test_nothing_is_kept_of_a_muted_peer_that_has_gone() -> None:
+    with connected(lambda view: outgoing(bytes(view[2:]))) as (loop, peer, connection, closed):
+        connection.mute(10**9)
+        connection.mute(10**9)
+        peer.close()
+        turn(loop)
+        assert closed == [connection]
+        assert [each for each in loop._scheduled if not each.cancelled()] == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("key", [FETCH, PRODUCE])
+def test_what_came_together_with_a_request_that_mutes_waits(key: int) -> None:
+    served: list[bytes] = []
+    answer: Deferred[Outgoing | None] = Deferred()
+
+    def serve(view: memoryview) -> Served:
+        served.append(bytes(view[2:]))
+        if len(served) > 1:
+            return outgoing(bytes(view[2:]))
+        connection.mute(20)
+        loop.call_soon(answer.complete, outgoing(b"one;"))
+        return answer
+
+    with connected(serve) as (loop, peer, connection, _):
+        advance = stopped_clock(loop)
+        peer.sendall(b"".join(frame(key, b"%d;" % n) for n in range(100)))
+        turn(loop)
+        assert received(peer) == b"one;"
+        assert len(served) == 1
+        advance(0.02)
+        turn(loop)
+        assert received(peer) == b"".join(b"%d;" % n for n in range(1, 100))

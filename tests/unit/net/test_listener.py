@@ -18,7 +18,9 @@ from millstream.net.connection import ConnectionPolicy, Served
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.listener import Listener, Peer
 from millstream.net.receive_budget import ReceiveBudget
+from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing
+from millstream.security.quotas import AddressRates, Windows
 
 HELLO = struct.pack(">ih", 7, 1) + b"hello"
 
@@ -40,6 +42,9 @@ class Echo:
         if data == b"large":
             return Outgoing([bytes(32 << 20)], 32 << 20)
         return Outgoing([data], len(data))
+
+    def limit(self, frames: FrameReader) -> None:
+        pass
 
     def closed(self) -> None:
         self.is_closed = True
@@ -444,3 +449,30 @@ def test_a_frame_that_the_broker_has_no_memory_for_is_not_late(place: Place) -> 
     place.loop.advance(10)
     assert place.is_closed(slow)
     assert len(other.recv(1000)) == 800
+
+
+def test_a_peer_whose_address_connects_too_often_is_held_back_and_closed(place: Place) -> None:
+    port = place.listen()
+    quotas = place._quotas
+    assert quotas is not None
+    rates = quotas.rates = AddressRates(Windows(count=2))
+    rates.set(None, 1)
+    first, second = place.connect(port), place.connect(port)
+    other = place.connect(port, "127.0.0.2")
+    assert place.is_served(first)
+    assert place.is_served(other)
+    assert not place.is_served(second)
+    assert not place.is_closed(second), "it would try again at once"
+    assert place.connection_count == 2
+    place.loop.advance(3)
+    assert place.is_closed(second)
+    assert place.is_served(place.connect(port))
+
+
+def test_brokers_are_not_held_back(place: Place) -> None:
+    port = place.listen(for_brokers=True)
+    quotas = place._quotas
+    assert quotas is not None
+    rates = quotas.rates = AddressRates(Windows(count=2))
+    rates.set(None, 0.1)
+    assert all(place.is_served(place.connect(port)) for _ in range(3))

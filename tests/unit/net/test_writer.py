@@ -61,11 +61,10 @@ def drained(writer: SocketWriter, peer: socket.socket, done: bool) -> bytes:
     raise AssertionError("the writer does not come to an end")
 
 
-@pytest.mark.parametrize("zero_copy", [True, False])
 def test_bytes_and_slices_arrive_in_order(
-    pair: tuple[socket.socket, socket.socket], file: IO[bytes], zero_copy: bool
+    pair: tuple[socket.socket, socket.socket], file: IO[bytes]
 ) -> None:
-    writer = SocketWriter(pair[0], zero_copy=zero_copy)
+    writer = SocketWriter(pair[0])
     chunks: list[Records] = [
         b"head",
         Slice(file, 100, 200_000),
@@ -86,7 +85,7 @@ def test_bytes_and_slices_arrive_in_order(
 
 
 def test_more_pieces_than_one_call_takes(pair: tuple[socket.socket, socket.socket]) -> None:
-    writer = SocketWriter(pair[0], zero_copy=True)
+    writer = SocketWriter(pair[0])
     chunks: list[Records] = [b"%05d" % n * 50 for n in range(300)]
     whole = b"".join(b"%05d" % n * 50 for n in range(300))
     assert drained(writer, pair[1], writer.send(chunks)) == whole
@@ -95,7 +94,7 @@ def test_more_pieces_than_one_call_takes(pair: tuple[socket.socket, socket.socke
 def test_an_answer_given_while_another_is_kept_follows_it(
     pair: tuple[socket.socket, socket.socket],
 ) -> None:
-    writer = SocketWriter(pair[0], zero_copy=True)
+    writer = SocketWriter(pair[0])
     assert not writer.send([b"a" * 100_000])
     assert not writer.send([b"b"])
     assert not writer.send([b"c", b"d"])
@@ -105,7 +104,7 @@ def test_an_answer_given_while_another_is_kept_follows_it(
 def test_what_is_kept_is_counted_as_memory_unless_it_lies_in_a_file(
     pair: tuple[socket.socket, socket.socket], file: IO[bytes]
 ) -> None:
-    writer = SocketWriter(pair[0], zero_copy=True)
+    writer = SocketWriter(pair[0])
     writer.send([Slice(file, 0, 200_000)])
     assert writer.pending_bytes == 0
     writer.send([b"x" * 1000, Slice(file, 0, 1000)])
@@ -114,19 +113,18 @@ def test_what_is_kept_is_counted_as_memory_unless_it_lies_in_a_file(
     assert writer.pending_bytes == 0
 
 
-@pytest.mark.parametrize("zero_copy", [True, False])
 def test_a_file_that_is_too_short_breaks_the_connection(
-    pair: tuple[socket.socket, socket.socket], file: IO[bytes], zero_copy: bool
+    pair: tuple[socket.socket, socket.socket], file: IO[bytes]
 ) -> None:
     """Better than an answer whose bytes are not those that it announced."""
-    writer = SocketWriter(pair[0], zero_copy=zero_copy)
+    writer = SocketWriter(pair[0])
     file.truncate(10)
     with pytest.raises(ConnectionResetError):
         writer.send([b"head", Slice(file, 20, 100)])
 
 
 def test_a_peer_that_has_gone_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
-    writer = SocketWriter(pair[0], zero_copy=True)
+    writer = SocketWriter(pair[0])
     pair[1].close()
     with pytest.raises(OSError, match="Broken pipe"):
         writer.send([b"x"])

@@ -160,3 +160,20 @@ def test_a_very_large_buffer_is_given_back_at_once() -> None:
     assert reader.capacity > KEPT_BYTES
     reader.writable()
     assert reader.capacity == KEPT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "the peer speaks TLS, which this listener does not"),
+        (b"GET / HTTP/1.1", "the peer speaks HTTP, and not Kafka's protocol"),
+        (b"PRI * HTTP/2.0", "the peer speaks HTTP, and not Kafka's protocol"),
+        (b"\x15\x03\x01\x02\x00\x01", "a frame of 352518402 bytes"),
+    ],
+)
+def test_a_client_that_speaks_something_else_is_named(said: bytes, reason: str) -> None:
+    reader = FrameReader(100 * 1024 * 1024)
+    reader.writable()[: len(said)] = said
+    reader.received(len(said))
+    with pytest.raises(ProtocolError, match=reason):
+        reader.next_frame()

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from millstream.model.errors import CorruptLogError
-from millstream.records.batch import Batch
+from millstream.records.batch import HEADER_SIZE, Batch
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.control import (
     MARKER_BATCH_SIZE,
     ControlType,
     EndTransactionMarker,
+    _read_marker,
     build_marker_batch,
     parse_marker,
 )
@@ -49,6 +52,25 @@ def test_a_marker_survives() -> None:
         batch = marker(kind, 7, 5)
         assert (batch.is_control, batch.is_transactional, batch.base_sequence) == (True, True, -1)
         assert parse_marker(batch) == EndTransactionMarker(kind, 3)
+
+
+@pytest.mark.parametrize("value", [0, 1, 2, 8, 12, 16, 32, 127, 128, 255])
+def test_a_marker_read_at_once_is_the_one_read_field_by_field(value: int) -> None:
+    whole = bytearray(marker(ControlType.COMMIT, 7, 5).buffer)
+    for position in range(HEADER_SIZE, MARKER_BATCH_SIZE):
+        changed = bytearray(whole)
+        changed[position] = value
+        batch = Batch(memoryview(changed))
+        assert outcome(parse_marker, batch) == outcome(_read_marker, batch), position
+
+
+def outcome(
+    read: Callable[[Batch], EndTransactionMarker | None], batch: Batch
+) -> EndTransactionMarker | str | None:
+    try:
+        return read(batch)
+    except CorruptLogError as error:
+        return str(error)
 
 
 def test_control_records_of_other_kinds_and_versions() -> None:

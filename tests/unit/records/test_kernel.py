@@ -17,6 +17,7 @@ from types import ModuleType
 import pytest
 from tests.native.sanitized import run_sanitized
 
+from millstream.native import loader
 from millstream.records import kernel
 from millstream.records.crc32c import checksum
 from millstream.records.kernel import Library, Pinned
@@ -84,7 +85,7 @@ def test_any_buffer_has_an_address(library: Library, tmp_path: Path) -> None:
 def test_the_switch(library: Library, value: str, line: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "millstream.records.kernel"],
-        env=os.environ | {kernel.SWITCH: value},
+        env=os.environ | {loader.SWITCH: value},
         capture_output=True,
         text=True,
         check=True,
@@ -96,11 +97,10 @@ def test_the_switch(library: Library, value: str, line: str) -> None:
 def test_without_a_library_or_with_another_one(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(kernel.SWITCH, raising=False)
-    beside = tmp_path / "kernel.py"
-    monkeypatch.setattr(kernel, "__file__", str(beside))
-    assert kernel._load() == (None, f"{library.path.name} was not built")
+    monkeypatch.delenv(loader.SWITCH, raising=False)
     copy = tmp_path / library.path.name
+    monkeypatch.setattr(loader, "LIBRARY", copy)
+    assert kernel._load() == (None, f"{library.path.name} was not built")
     copy.write_bytes(b"no library")
     assert "cannot be loaded" in kernel._load()[1]
     shutil.copy(library.path, copy)

@@ -11,10 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from millstream.records import cleaner_kernel, kernel_types, produce_kernel, scan_kernel
+from millstream.native import interpreter
+from millstream.protocol import native_tables
+from millstream.records import (
+    cleaner_kernel,
+    find_kernel,
+    json_kernel,
+    kernel_types,
+    produce_kernel,
+    scan_kernel,
+)
 
 NATIVE = Path(__file__).parents[3] / "native"
-MODULES = (kernel_types, produce_kernel, scan_kernel, cleaner_kernel)
+MODULES = (
+    json_kernel,
+    kernel_types,
+    produce_kernel,
+    scan_kernel,
+    cleaner_kernel,
+    find_kernel,
+    interpreter,
+    native_tables,
+)
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
     named[1]: each
     for module in MODULES

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.coordinator_site import HandClock
 
+from millstream.client.errors import ConnectionFailedError
 from millstream.model.broker import BrokerId, Endpoint
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError, ProtocolError
@@ -16,8 +17,18 @@ from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from millstream.protocol.messages.sasl_handshake import (
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from millstream.protocol.outgoing import Outgoing
 from millstream.runtime.broker_channels import BrokerChannels, TransportOwner
+from millstream.security.sasl.mechanism import SaslClient
+from millstream.security.sasl.plain import PlainClient
 
 HERE = Endpoint("PLAINTEXT", "a", 1)
 THERE = Endpoint("PLAINTEXT", "b", 2)
@@ -215,3 +226,147 @@ def test_closing_tells_everybody_who_waits(site: Site) -> None:
     site.channels.close()
     assert error(outcome) is ErrorCode.NETWORK_EXCEPTION
     assert site.wire.is_closed
+
+
+class TestAuthentication:
+    """Channels to a listener that asks who a broker is."""
+
+    @pytest.fixture
+    def site(self) -> Site:
+        site = Site()
+        site.channels = BrokerChannels(
+            site.network,
+            site.clock,
+            client_id="test",
+            endpoint_of=lambda _: site.endpoint,
+            new_sasl=lambda: Deferred.of(PlainClient("broker", "secret")),
+        )
+        return site
+
+    def greeted(self, site: Site) -> Wire:
+        site.wire.greet((ApiKey.HEARTBEAT, 0, 3), (17, 0, 1), (36, 0, 2))
+        return site.wire
+
+    def authenticate(self, wire: Wire, session_ms: int = 0) -> None:
+        ((key, version, _, request),) = wire.asked
+        assert (key, version) == (ApiKey.SASL_HANDSHAKE, 1)
+        assert isinstance(request, SaslHandshakeRequest)
+        assert request.mechanism == "PLAIN"
+        wire.answer(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]))
+        ((key, _, _, request),) = wire.asked
+        assert isinstance(request, SaslAuthenticateRequest)
+        assert bytes(request.auth_bytes) == b"\0broker\0secret"
+        wire.answer(
+            SaslAuthenticateResponse(
+                error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=session_ms
+            )
+        )
+
+    def test_requests_wait_until_this_broker_is_let_in(self, site: Site) -> None:
+        outcome = site.ask("g")
+        wire = self.greeted(site)
+        self.authenticate(wire)
+        assert [key for key, *_ in wire.asked] == [ApiKey.HEARTBEAT]
+        wire.answer(HeartbeatResponse(error_code=0))
+        assert code(outcome) == 0
+
+    @pytest.mark.parametrize(
+        "refusal",
+        [
+            SaslHandshakeResponse(
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM.code, mechanisms=["GSSAPI"]
+            ),
+            SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE.code, mechanisms=[]),
+        ],
+    )
+    def test_a_refused_handshake(self, site: Site, refusal: SaslHandshakeResponse) -> None:
+        site.ask("g")
+        wire = self.greeted(site)
+        with pytest.raises(ProtocolError):
+            wire.answer(refusal)
+
+    def test_a_wrong_password(self, site: Site) -> None:
+        outcome = site.ask("g")
+        wire = self.greeted(site)
+        wire.answer(SaslHandshakeResponse(error_code=0, mechanisms=["PLAIN"]))
+        with pytest.raises(ProtocolError, match="no such user") as caught:
+            wire.answer(
+                SaslAuthenticateResponse(
+                    error_code=ErrorCode.SASL_AUTHENTICATION_FAILED.code,
+                    error_message="no such user",
+                    auth_bytes=b"",
+                )
+            )
+        wire.owner.closed(str(caught.value))  # as the channel does for a ProtocolError
+        assert error(outcome) is ErrorCode.BROKER_NOT_AVAILABLE
+
+    def test_a_broker_without_sasl(self, site: Site) -> None:
+        site.ask("g")
+        with pytest.raises(ProtocolError, match="does not serve SaslHandshake"):
+            site.wire.greet((ApiKey.HEARTBEAT, 0, 3))
+
+    def late(self, site: Site) -> Deferred[SaslClient]:
+        made: Deferred[SaslClient] = Deferred()
+        site.channels = BrokerChannels(
+            site.network,
+            site.clock,
+            client_id="test",
+            endpoint_of=lambda _: site.endpoint,
+            new_sasl=lambda: made,
+        )
+        return made
+
+    def test_a_token_is_waited_for(self, site: Site) -> None:
+        made = self.late(site)
+        outcome = site.ask("g")
+        wire = self.greeted(site)
+        assert wire.asked == []
+        made.complete(PlainClient("broker", "secret"))
+        self.authenticate(wire)
+        wire.answer(HeartbeatResponse(error_code=0))
+        assert code(outcome) == 0
+
+    def test_without_a_token_the_connection_is_closed(self, site: Site) -> None:
+        made = self.late(site)
+        outcome = site.ask("g")
+        wire = self.greeted(site)
+        made.fail(ConnectionFailedError("no token"))
+        assert wire.is_closed
+        assert error(outcome) is ErrorCode.BROKER_NOT_AVAILABLE
+
+    def test_a_token_that_comes_too_late_goes_nowhere(self, site: Site) -> None:
+        made = self.late(site)
+        site.ask("g")
+        wire = self.greeted(site)
+        site.channels.close()
+        made.complete(PlainClient("broker", "secret"))
+        assert wire.asked == []
+
+    def test_nothing_may_be_answered_before_this_broker_speaks(self, site: Site) -> None:
+        self.late(site)
+        site.ask("g")
+        wire = self.greeted(site)
+        with pytest.raises(ProtocolError, match="nothing that was asked"):
+            wire.owner.frame_received(memoryview(bytes(8)))
+
+    def test_a_session_is_renewed_between_two_requests(self, site: Site) -> None:
+        first = site.ask("one")
+        wire = self.greeted(site)
+        self.authenticate(wire, 10_000)
+        wire.answer(HeartbeatResponse(error_code=0))
+        assert code(first) == 0
+        site.clock.advance(8_500)
+        second = site.ask("two")
+        site.clock.advance(500)
+        third = site.ask("three")
+        assert len(wire.asked) == 1
+        wire.answer(HeartbeatResponse(error_code=0))
+        assert code(second) == 0
+        self.authenticate(wire, 10_000)
+        wire.answer(HeartbeatResponse(error_code=0))
+        assert code(third) == 0
+        site.clock.advance(9_000)
+        self.authenticate(wire, 0)
+        site.clock.advance(100_000)
+        assert not wire.asked
+        assert not wire.is_closed

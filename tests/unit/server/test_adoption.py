@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ import pytest
 from millstream.config.broker import BrokerConfig
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
+from millstream.model.entities import EntityKind, EntityValue
+from millstream.protocol.messages.kraft_records import DelegationTokenRecord
+from millstream.records.builder import BatchOptions, encode_batch
+from millstream.records.record import Record
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import ThreadOffload
@@ -35,6 +40,13 @@ def directory(tmp_path: Path) -> Path:
 
 def topics_of(directory: Path, **settings: str) -> dict[str, TopicImage]:
     """Let a broker take the directory over and close it, and return the topics that it had."""
+    return taken_over(directory, **settings)[0]
+
+
+def taken_over(
+    directory: Path, **settings: str
+) -> tuple[dict[str, TopicImage], Mapping[str, EntityValue]]:
+    """Let a broker take the directory over; return its topics and its delegation tokens."""
     config = BrokerConfig(
         {
             "log.dirs": str(directory),
@@ -63,12 +75,13 @@ def topics_of(directory: Path, **settings: str) -> dict[str, TopicImage]:
     wait(spawn(core.load_logs()))
     home.join(BrokerNode(config.broker, (Endpoint("PLAINTEXT", "here", 1),), None))
     topics = {image.name: image for image in core.metadata.topics()}
+    tokens = dict(core.metadata.entities.all(EntityKind.DELEGATION_TOKEN))
     wait(spawn(core.stop()))
     home.close()
     core.offload.close()
     core.log_manager.close()
     loop.close()
-    return topics
+    return topics, tokens
 
 
 def test_kafkas_metadata_log_tells_the_settings(
@@ -108,3 +121,26 @@ def test_nothing_is_deleted_of_a_topic_with_unknown_settings(
     caplog.clear()
     assert topics_of(directory)["table"].config.overrides == UNLIMITED
     assert "nothing of them is deleted" not in caplog.text
+
+
+def test_delegation_tokens_are_taken_over_with_their_secret(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = DelegationTokenRecord(
+        owner="User:ann",
+        requester="User:ann",
+        renewers=[],
+        issue_timestamp=1,
+        max_timestamp=1 << 50,
+        expiration_timestamp=1 << 49,
+        token_id="one",
+    )
+    value = b"\x01\x0a\x00" + record.encode_body(0)
+    batch = encode_batch([Record(0, 0, None, value)], BatchOptions(base_offset=10_000))
+    with (directory / METADATA_LOG / "00000000000000000000.log").open("ab") as file:
+        file.write(batch)
+    shutil.copytree(directory, directory.with_name("again"))
+    assert taken_over(directory)[1] == {}
+    assert "1 delegation tokens of Apache Kafka are not taken over" in caplog.text
+    tokens = taken_over(directory.with_name("again"), delegation_token_secret_key="x")[1]
+    assert tokens["one"]["owner"] == "User:ann"

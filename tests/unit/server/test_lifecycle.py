@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import logging
 import os
@@ -12,8 +13,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from millstream.config.broker import BrokerConfig
 from millstream.model.errors import ConfigError
@@ -41,7 +44,7 @@ from millstream.server.lifecycle import run
 @pytest.fixture(autouse=True)
 def process_as_it_was() -> Iterator[None]:
     """A broker owns its process: give back what it takes for itself."""
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     handlers = [signal.getsignal(number) for number in numbers]
     threshold = gc.get_threshold()
     yield
@@ -322,3 +325,30 @@ def test_a_stop_acknowledges_nothing_that_is_not_on_disk(tmp_path: Path) -> None
     client.join()
     stored = (tmp_path / "t-0" / f"{0:020}.log").read_bytes()
     assert len(stored) // len(records) >= acknowledged
+
+
+def test_sigusr1_imports_nothing_where_it_interrupts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An import within an import of the same thread fails, and would end the loop."""
+    imported: list[str] = []
+    real = builtins.__import__
+
+    def watched(name: str, *arguments: Any, **options: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            imported.append(name)
+        return real(name, *arguments, **options)
+
+    def diagnose_and_stop(*_: object) -> None:
+        monkeypatch.setattr(builtins, "__import__", watched)
+        signal.raise_signal(signal.SIGUSR1)
+        monkeypatch.undo()
+        threading.Thread(target=stop_when_told, daemon=True).start()
+
+    def stop_when_told() -> None:
+        wait_until(lambda: "that is all" in caplog.text, "the diagnosis is written")
+        stop_soon()
+
+    assert run(settings(tmp_path), diagnose_and_stop) == 0
+    assert imported == []
+    assert "thread MainThread is at" in caplog.text

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from millstream.coordinator.share.coordinator import MAX_STATE_BATCHES
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.share.acknowledgements import AcknowledgedRun
 from millstream.share.fetched import FetchedBatches, OffsetRange
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
 from millstream.share.share_partition import (
+    MAX_IN_FLIGHT,
     AcquireRequest,
     SharePartition,
     ShareRules,
@@ -241,17 +243,38 @@ def test_renewing_can_be_forbidden() -> None:
         twin.acknowledge((0, 9, RENEW))
 
 
-def test_the_delivery_does_not_count_when_the_session_ends() -> None:
+def test_a_delivery_counts_when_the_session_ends() -> None:
     twin = Twin()
     twin.fetch(upto=10)
     twin.fetch("m2", upto=20)
     twin.acknowledged((0, 4, ACCEPT))
     write = twin.sp.release("m1")
     assert write is not None
-    assert write.update.state_batches == ((5, 9, AVAILABLE, 0),)
+    assert write.update.state_batches == ((5, 9, AVAILABLE, 1),)
     twin.sp.written(write)
-    assert twin.fetch("m3", upto=10) == [(5, 9, 1)]
+    assert twin.fetch("m3", upto=10) == [(5, 9, 2)]
     assert twin.sp.release("m1") is None
+
+
+def test_the_last_delivery_of_a_session_that_ends_is_archived() -> None:
+    twin = Twin(rules=ShareRules(delivery_count_limit=2))
+    for count in (1, 2):
+        assert twin.fetch(upto=10) == [(0, 9, count)]
+        write = twin.sp.release("m1")
+        assert write is not None
+        twin.sp.written(write)
+    assert write.update.state_batches == ((0, 9, ARCHIVED, 2),)
+    assert twin.sp.start_offset == 10
+
+
+def test_only_what_was_acquired_together_is_acquired_as_one_range_again() -> None:
+    twin = Twin()
+    assert twin.fetch(upto=20, batch_size=1) == [(0, 9, 1), (10, 19, 1)]
+    twin.acknowledged((0, 3, RELEASE), (4, 5, ACCEPT), (6, 19, RELEASE))
+    assert twin.fetch(upto=20) == [(0, 3, 2), (6, 9, 2), (10, 19, 2)]
+    twin.acknowledged((6, 7, RELEASE))
+    twin.acknowledged((8, 8, RELEASE))
+    assert twin.fetch(upto=20) == [(6, 8, 3)]
 
 
 @pytest.mark.parametrize(
@@ -294,7 +317,7 @@ def test_records_that_nobody_holds_any_more_are_not_acknowledged() -> None:
     twin.fetch("m1", upto=10)
     twin.fetch("m2", upto=20)
     twin.sp.release("m2")
-    assert [each.delivery_count for each in twin.sp.in_flight] == [1, 0]
+    assert [each.delivery_count for each in twin.sp.in_flight] == [1, 1]
     with pytest.raises(KafkaError) as refused:
         twin.sp.acknowledge("m1", [AcknowledgedRun(0, 19, ACCEPT)], twin.now_ms)
     assert refused.value.error is ErrorCode.INVALID_RECORD_STATE
@@ -450,6 +473,50 @@ def test_rules_may_change() -> None:
     twin.acknowledge((0, 4, RENEW))
     assert twin.sp.end_locks(1000) is not None
     assert twin.sp.start_offset == 5
+
+
+def test_a_batch_of_very_many_records_is_acquired_in_parts_whose_states_can_be_stored() -> None:
+    """Whatever is said of the records, in turns or one by one, one write can hold it."""
+    count = 60_000
+    twin = Twin(log_end=10)
+    twin.bases = [0]
+    settled: set[int] = set()
+    deliveries: dict[int, int] = {}
+    while len(settled) < count:
+        offset = twin.sp.next_fetch_offset
+        acquired = twin.sp.acquire(
+            AcquireRequest("m1", 500, 500),
+            FetchedBatches([0], count - 1),
+            fetch_offset=offset,
+            now_ms=twin.now_ms,
+        )
+        assert acquired
+        offsets = [each for first, last, _ in acquired for each in range(first, last + 1)]
+        for each in offsets:
+            deliveries[each] = deliveries.get(each, 0) + 1
+        runs = [
+            (each, each, RELEASE if each % 2 and deliveries[each] == 1 else ACCEPT)
+            for each in offsets
+        ]
+        write = twin.acknowledge(*runs)
+        assert write is not None
+        assert len(write.update.state_batches) <= MAX_STATE_BATCHES
+        assert len(twin.sp.in_flight) <= MAX_STATE_BATCHES
+        twin.sp.written(write)
+        settled.update(first for first, _, kind in runs if kind is ACCEPT)
+    assert max(deliveries.values()) == 2
+    assert twin.sp.start_offset == count
+
+
+def test_a_loaded_range_of_very_many_records_is_acquired_in_parts() -> None:
+    twin = Twin((0, 59_999, AVAILABLE, 1))
+    acquired = twin.sp.acquire(
+        AcquireRequest("m1", 500, 500),
+        FetchedBatches([0], 59_999),
+        fetch_offset=0,
+        now_ms=twin.now_ms,
+    )
+    assert acquired == [(0, MAX_IN_FLIGHT - 1, 2)]
 
 
 def test_ten_thousand_single_acknowledgements_take_one_pass() -> None:

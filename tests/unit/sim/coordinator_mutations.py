@@ -25,7 +25,9 @@ from millstream.runtime.replicas.transaction_verification import TransactionVeri
 from millstream.runtime.share.led_share_partition import LedSharePartition
 from millstream.sim.cluster import SimCluster
 from millstream.sim.coordinator_workload import Kind
+from millstream.sim.faults import Swarm
 from millstream.storage.log import Log
+from millstream.storage.producer_state import ProducerStateManager
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -56,7 +58,7 @@ def gives_the_same_epoch_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         TransactionMetadata,
         "fenced",
-        lambda self, *, now_ms, client_version: self.prepared(
+        lambda self, *, now_ms, **more: self.prepared(
             commit=False, now_ms=now_ms, client_version=0
         ),
     )
@@ -78,6 +80,19 @@ def verifies_nothing_of_older_clients(patch: pytest.MonkeyPatch) -> None:
 def forgets_what_was_decided(patch: pytest.MonkeyPatch) -> None:
     """A coordinator that was loaded does not go on with the markers of prepared transactions."""
     patch.setattr(TransactionCoordinator, "on_loaded", lambda self, now: Result())
+
+
+def takes_markers_of_stale_coordinators(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that was replaced repeats the end of a transaction, and what its producer has
+    begun since ends with it.
+    """
+    check = ProducerStateManager.check_marker
+    newest = 1 << 31
+    patch.setattr(
+        ProducerStateManager,
+        "check_marker",
+        lambda self, **more: check(self, **{**more, "coordinator_epoch": newest}),
+    )
 
 
 def takes_acknowledgements_without_storing_them(patch: pytest.MonkeyPatch) -> None:
@@ -107,10 +122,13 @@ class CoordinatorMutation:
     is_shown: bool = True
     """False where no seed is known in which it matters."""
     kind: Kind = Kind.TRANSACTIONS
+    faults: tuple[str, ...] = ()
+    """The only ones that happen; those of the seed where none is named."""
 
     def is_caught(self, seed: int) -> list[str]:
         """Return what the simulator finds wrong in a seed."""
-        return SimCluster(seed, kinds=[self.kind]).run(5.0).problems
+        swarm = Swarm.of(*self.faults, every_ms=800.0) if self.faults else None
+        return SimCluster(seed, swarm=swarm, kinds=[self.kind]).run(5.0).problems
 
 
 MUTATIONS = (
@@ -128,7 +146,12 @@ MUTATIONS = (
     CoordinatorMutation(
         "a marker is sent until it is known to be written",
         takes_an_unknown_outcome_for_success,
-        is_shown=False,
+    ),
+    CoordinatorMutation(
+        "a marker of a coordinator that was replaced is refused",
+        takes_markers_of_stale_coordinators,
+        first_seed=30,
+        faults=("late markers",),
     ),
     CoordinatorMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
     CoordinatorMutation(

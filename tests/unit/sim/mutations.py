@@ -32,6 +32,7 @@ from millstream.runtime.controlling import broker_reports, controller_events
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
 from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
+from millstream.runtime.membership.unheard_controller import UnheardController
 from millstream.runtime.metadata import broker_metadata
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.replicas import fetch_reader, follower_role, partitions
@@ -646,6 +647,11 @@ def takes_one_followers_word(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(broker_reports, "after_unreachable", after)
 
 
+def waits_for_its_controller(patch: pytest.MonkeyPatch) -> None:
+    """A broker that no controller tells anything does not look into the store by itself."""
+    patch.setattr(UnheardController, "start", lambda _: None)
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A rule, what switches it off, and what shows that it is needed: a swarm, or a script."""
@@ -728,7 +734,12 @@ MUTATIONS: tuple[Mutation, ...] = (
         ("isolate", "kill", "slow messages", "cut one way"),
     ),
     Mutation(
-        "only certain refusals revert", takes_back_what_is_unknown, script=scripts.answers_are_lost
+        "only certain refusals revert",
+        takes_back_what_is_unknown,
+        # A leader that hears no controller reads the store within seconds (decision 0091): this
+        # rule is the first of two, and a unit test holds it.
+        is_shown=False,
+        script=scripts.answers_are_lost,
     ),
     Mutation(
         "an answer settles its own proposal",
@@ -933,6 +944,11 @@ MUTATIONS: tuple[Mutation, ...] = (
         "every follower has to confirm that its leader is out of reach",
         takes_one_followers_word,
         script=reachability_scripts.a_follower_is_ill,
+    ),
+    Mutation(
+        "a broker that hears no controller reads the store",
+        waits_for_its_controller,
+        script=reachability_scripts.a_controller_is_not_let_in,
     ),
 )
 

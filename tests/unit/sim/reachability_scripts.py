@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.unit.sim.scripts import Script, Shape, lead_with_second, state, whole
+from tests.unit.sim.scripts import (
+    Script,
+    Shape,
+    lead_with_second,
+    make_controller,
+    make_controller_and_leader_two,
+    state,
+    whole,
+)
 
 from millstream.model.leadership import PartitionState
 from millstream.sim.broker import SESSION_TIMEOUT_MS
@@ -108,6 +116,21 @@ def a_link_is_cut_both_ways(cluster: SimCluster) -> list[str]:
     return [f"the leader has changed {changes} times"] if changes > 1 else []
 
 
+def a_controller_is_not_let_in(cluster: SimCluster) -> list[str]:
+    """Nobody can open another connection to a leader, and the controller dies: the leader reads
+    from the store who its heir is and what that has decided, and writes go on.
+    """
+    controller, leader, third = make_controller_and_leader_two(cluster)
+    whole(cluster)
+    cluster.network.closed_to.add((third, leader))
+    cluster.kill(controller, "kill the controller")
+    make_controller(cluster, lambda number: number == third)
+    moment_ms = cluster.loop.now_ms
+    answered = cluster.until(lambda: not cluster.work.waits_since(moment_ms), LONG_MS)
+    cluster.network.closed_to.discard((third, leader))
+    return [] if answered else ["a leader that does not hear the controller takes no writes"]
+
+
 def _changes_of_leader(cluster: SimCluster, for_ms: float) -> int:
     """Let time pass; return how often the leader of the first partition changes meanwhile."""
     seen: list[PartitionState] = [state(cluster)]
@@ -127,6 +150,7 @@ SCRIPTS: dict[Script, Shape] = {
     a_listener_swallows: Shape(rebalances=False, leaves_unreachable=True),
     a_listener_resets: Shape(rebalances=False, leaves_unreachable=True),
     a_follower_is_ill: Shape(rebalances=False, leaves_unreachable=True),
+    a_controller_is_not_let_in: Shape(rebalances=False, leaves_unreachable=True),
     a_leader_is_paused: Shape(rebalances=False, leaves_unreachable=True),
     a_link_is_cut_both_ways: Shape(min_isr=1, rebalances=False, leaves_unreachable=True),
 }

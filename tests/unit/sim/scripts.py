@@ -187,6 +187,7 @@ def heal_all(cluster: SimCluster) -> None:
     """Let everything through again."""
     for source, target in tuple(cluster.network.cuts):
         cluster.network.heal(source, target)
+    cluster.network.closed_to.clear()
     cluster.network.weather.slow.clear()
 
 

@@ -21,6 +21,7 @@ def test_patches_what_there_is(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", SHOWN, ids=[each.rule for each in SHOWN])
 def test_without(mutation: CoordinatorMutation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ def test_patches_what_there_is(mutation: Mutation, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutation", SHOWN, ids=[each.name for each in SHOWN])
 def test_without(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:

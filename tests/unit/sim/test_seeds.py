@@ -33,6 +33,7 @@ FOUND = (
         "a follower ended where its leader's log began, inside another batch",
     ),
     (8, 8, (), "a coordinator waited for a fraction of a millisecond, and spun"),
+    (930092, 5, (), "a leader without its lease handed out what another one's members had settled"),
 )
 
 
@@ -43,6 +44,7 @@ def test_what_once_failed(seed: int, seconds: int, kinds: tuple[str, ...], what:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(2_000, 2_200, 25))
 def test_seeds(first: int) -> None:

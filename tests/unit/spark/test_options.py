@@ -144,7 +144,7 @@ def test_settings_of_the_java_consumer() -> None:
         ({"kafka.isolation.level": "x"}, "kafka.isolation.level"),
         ({"kafka.auto.offset.reset": "latest"}, "startingOffsets"),
         ({"kafka.key.deserializer": "x"}, "kafka.key.deserializer"),
-        ({"kafka.security.protocol": "SSL"}, "kafka.security.protocol"),
+        ({"kafka.security.protocol": "TLS"}, "kafka.security.protocol"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "kafka.sasl.mechanism"),
         ({"kafka.request.timeout.ms": "-1"}, "kafka.request.timeout.ms"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),

@@ -38,6 +38,20 @@ def test_a_batch_is_decided_by_one_driver(tmp_path: Path) -> None:
     assert Journal(tmp_path).decided() == {4: transactions(1)}
 
 
+def test_a_decision_that_is_still_there_beside_its_end_is_none(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for batch in (0, 1):
+        journal.decide(batch, transactions(1))
+        left = (tmp_path / f"{batch}.commit").read_bytes()
+        journal.finish(batch)
+        (tmp_path / f"{batch}.commit").write_bytes(left)  # a store copies, and then deletes
+        assert journal.decided() == {}
+    journal.decide(2, transactions(1))
+    journal.decide(2, transactions(1))  # a store has lost its answer to the first
+    journal.finish(2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["2.committed"]
+
+
 def test_the_name_stays(tmp_path: Path) -> None:
     name = Journal(tmp_path / "sink").name()
     assert name.startswith("millstream-sink-")

@@ -26,7 +26,7 @@ def parse(more: dict[str, str], *, streaming: bool = True) -> SinkOptions:
         ("kafka.max.request.size", "9" * 30),
         ("kafka.max.in.flight.requests.per.connection", "9"),
         ("kafka.retries", "0"),
-        ("kafka.security.protocol", "SSL"),
+        ("kafka.security.protocol", "TLS"),
         ("kafka.sasl.jaas.config", "x"),
         ("kafka.ssl.truststore.location", "/x"),
         ("kafka.transactional.id", "x"),

@@ -169,6 +169,28 @@ def test_a_look_up_crosses_the_fences_it_is_made_with(tmp_path: Path, count: int
     check(in_memory, entries[1:])
 
 
+def test_a_look_up_sees_what_came_in_place_of_what_was_cut(tmp_path: Path) -> None:
+    index = offset_index(tmp_path, max_bytes=8 * 200)
+    index.create()
+    for n in range(1, 101):
+        index.append(10 * n, 100 * n)
+        assert index.bracket(10 * n) == (100 * n, 100 * n)
+    assert index.bracket(985) == (9800, 9900)
+    index.truncate_to(985)
+    assert index.bracket(985) == (9800, 9800)
+    for n in (99, 100):
+        index.append(10 * n + 1, 100 * n + 7)
+    assert index.bracket(985) == (9800, 9907)
+    assert index.bracket(990) == (9800, 9907)
+    index.truncate_to(985)  # no look-up sees the index while it is shorter
+    for n in (99, 100):
+        index.append(10 * n + 2, 100 * n + 8)
+    assert index.bracket(991) == (9800, 9908)
+    index.create()
+    index.append(5, 50)
+    assert [index.bracket(offset) for offset in (1, 5, 990)] == [(0, 50), (50, 50), (50, 50)]
+
+
 def test_truncation_drops_entries_from_the_offset_on(tmp_path: Path) -> None:
     index = offset_index(tmp_path)
     index.create()

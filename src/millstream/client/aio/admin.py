@@ -9,8 +9,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.admin.core import AdminCore
-from millstream.client.core.settings import AdminSettings, read_settings
+from millstream.client.core.settings import AdminSettings
 from millstream.client.errors import ClosedError
+from millstream.client.references import read_given
+from millstream.client.security import open_security
 from millstream.model.deferred import Deferred, spawn
 
 T = TypeVar("T")
@@ -35,7 +37,8 @@ class Admin(AsyncClosing):
     """``async with Admin(bootstrap_servers="…") as admin``; bound to the running event loop."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        self._settings = read_settings(AdminSettings, settings, keywords)
+        self._settings = read_given(AdminSettings, settings, keywords)
+        self._security = open_security(self._settings)
         self._running: tuple[AsyncioLoop, AdminCore] | None = None
 
     async def __aenter__(self) -> Self:
@@ -48,6 +51,7 @@ class Admin(AsyncClosing):
             loop = AsyncioLoop(
                 send_bytes=self._settings.send_buffer_bytes,
                 receive_bytes=self._settings.receive_buffer_bytes,
+                security=self._security,
             )
             self._running = loop, AdminCore(loop, self._settings)
 
@@ -135,3 +139,7 @@ class Admin(AsyncClosing):
     alter_client_quotas = _asks(AdminCore.alter_client_quotas)
     describe_user_scram_credentials = _asks(AdminCore.describe_user_scram_credentials)
     alter_user_scram_credentials = _asks(AdminCore.alter_user_scram_credentials)
+    create_delegation_token = _asks(AdminCore.create_delegation_token)
+    renew_delegation_token = _asks(AdminCore.renew_delegation_token)
+    expire_delegation_token = _asks(AdminCore.expire_delegation_token)
+    describe_delegation_tokens = _asks(AdminCore.describe_delegation_tokens)

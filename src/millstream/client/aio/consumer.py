@@ -34,13 +34,16 @@ from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener
-from millstream.client.core.settings import read_settings
 from millstream.client.errors import ClosedError
 from millstream.client.metadata import Partition
+from millstream.client.references import read_given
+from millstream.client.security import open_security
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
     import pyarrow as pa
 
 K = TypeVar("K")
@@ -66,11 +69,13 @@ class Consumer(AsyncClosing, Generic[K, V]):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        chosen = read_settings(ConsumerSettings, settings, keywords)
+        chosen = read_given(ConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
         self._loop = AsyncioLoop(
-            send_bytes=chosen.send_buffer_bytes, receive_bytes=chosen.receive_buffer_bytes
+            send_bytes=chosen.send_buffer_bytes,
+            receive_bytes=chosen.receive_buffer_bytes,
+            security=open_security(chosen),
         )
         self._core = ConsumerCore(self._loop, chosen)
         self._task = UserTask(self._loop, self._core.user)
@@ -194,6 +199,65 @@ class Consumer(AsyncClosing, Generic[K, V]):
                 fetched = await self.poll_fetched(left_ms / 1000)
         self._core.fetch_metrics.records_consumed += reader.rows
         return reader.table()
+
+    async def to_arrow(
+        self,
+        max_records: int = 100_000,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Poll ``max_records`` records into an Arrow table, or those that come within ``timeout``
+        seconds.
+
+        Columns, errors and the rules of a group are those of :meth:`poll_table`; the position is
+        that of the first record which is not in the table. Needs pyarrow.
+        """
+        from millstream.client.core.consumer.table import TableReader
+
+        if max_records < 1:
+            raise ValueError(f"max_records is at least 1, not {max_records}")
+        reader = TableReader(columns, check_crcs=self.settings.check_crcs)
+        deadline = self._loop.now_ms() + timeout * 1000
+        while reader.rows < max_records:
+            fetched = await self.poll_fetched(max(deadline - self._loop.now_ms(), 0) / 1000)
+            if fetched is None:
+                break
+            error = reader.add(fetched)
+            if error is not None and reader.rows <= max_records:
+                self.seek(fetched.topic_partition, error.offset)
+                if not reader.rows:
+                    raise error
+                break
+        rest = reader.cut(max_records)
+        if rest is not None:
+            self._delivery.give_back_rest(rest.fetched, rest.offset, rest.epoch)
+        self._core.fetch_metrics.records_consumed += reader.rows
+        return reader.table()
+
+    async def to_polars(
+        self,
+        max_records: int = 100_000,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pl.DataFrame:
+        """Return what :meth:`to_arrow` does as a frame of polars, which it needs."""
+        import polars as pl
+
+        frame = pl.from_arrow(await self.to_arrow(max_records, timeout, columns=columns))
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+
+    async def to_pandas(
+        self,
+        max_records: int = 100_000,
+        timeout: float = 1.0,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Return what :meth:`to_arrow` does as a frame of pandas, which it needs."""
+        return (await self.to_arrow(max_records, timeout, columns=columns)).to_pandas()
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         """Yield records one by one, for ever; one counts as processed when the next one is

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import random
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from millstream.client.core.loop import TransportEvents
+from millstream.client.core.security import PLAINTEXT, Security
 from millstream.client.errors import ForkedError
+from millstream.client.selector_loop import literal, no_address
 from millstream.client.settings import Address
 from millstream.client.socket_transport import ADDRESS_PATIENCE_MS
-from millstream.client.thread_loop import literal, no_address
 from millstream.model.deferred import Deferred
 from millstream.records.crc32c import Buffer
 
@@ -28,8 +33,18 @@ _RECEIVE_BYTES: Final = 32 * 1024
 class AsyncioLoop:
     """Created inside a running event loop, and used only on it."""
 
-    def __init__(self, *, send_bytes: int = -1, receive_bytes: int = -1) -> None:
+    def __init__(
+        self,
+        *,
+        send_bytes: int = -1,
+        receive_bytes: int = -1,
+        security: Security = PLAINTEXT,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
+        sasl = security.sasl
+        if sasl is not None:
+            security = replace(security, sasl=sasl.awaiting(self._wait_for))
+        self.security = security
         self._sizes = ((socket.SO_SNDBUF, send_bytes), (socket.SO_RCVBUF, receive_bytes))
         self._process_id = os.getpid()
         self._attempts: set[asyncio.Task[None]] = set()
@@ -52,6 +67,10 @@ class AsyncioLoop:
         """Return a number from 0 up to 1."""
         return random.random()
 
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes from the system's randomness."""
+        return os.urandom(count)
+
     def call_at(self, when_ms: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         """Run ``callback`` at a time."""
         return self._loop.call_at(when_ms / 1000, callback)
@@ -69,6 +88,32 @@ class AsyncioLoop:
         transport.attempt = task
         task.add_done_callback(self._attempts.discard)
         return transport
+
+    def run_blocking(self, work: Callable[[], T]) -> Deferred[T]:
+        """Run ``work`` on a thread of its own."""
+        cell: Deferred[T] = Deferred()
+
+        def run() -> None:
+            settle: Callable[[], None]
+            try:
+                value = work()
+            except BaseException as error:
+                settle = partial(cell.fail, error)
+            else:
+                settle = partial(cell.complete, value)
+            with contextlib.suppress(RuntimeError):  # the event loop was closed meanwhile
+                self._loop.call_soon_threadsafe(settle)
+
+        threading.Thread(target=run, name="millstream-helper", daemon=True).start()
+        return cell
+
+    def _wait_for(self, awaitable: object) -> object:
+        """Wait, on a thread of :meth:`run_blocking`, for what a user's function returned."""
+
+        async def run() -> object:
+            return await cast("Awaitable[object]", awaitable)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     async def _open(self, address: Address, transport: AsyncioTransport) -> None:
         try:

@@ -37,6 +37,8 @@ from millstream.client.core.producer.transactions import PreparedTransaction
 from millstream.client.errors import AbortableTransactionError, BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
+from millstream.client.references import looked_up
+from millstream.client.security import open_security
 from millstream.model.deferred import spawn
 from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
@@ -92,7 +94,8 @@ class Producer(AsyncClosing):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        self._settings = read_producer_settings(settings, keywords)
+        self._settings = read_producer_settings(looked_up(settings), looked_up(keywords))
+        self._security = open_security(self._settings)
         self._topics: dict[str, TopicBuffer] = {}
         self._running: tuple[AsyncioLoop, ProducerCore] | None = None
         self._core: ProducerCore | None = None
@@ -108,6 +111,7 @@ class Producer(AsyncClosing):
             loop = AsyncioLoop(
                 send_bytes=self._settings.send_buffer_bytes,
                 receive_bytes=self._settings.receive_buffer_bytes,
+                security=self._security,
             )
             core = ProducerCore(loop, self._settings, contextlib.nullcontext())
             core.accumulator.wake = self._wake

@@ -16,7 +16,6 @@ from millstream.client.aio.user_task import UserTask
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
-from millstream.client.core.settings import read_settings
 from millstream.client.core.share.acknowledgements import Acknowledged, AcknowledgeType
 from millstream.client.core.share.callback import AcknowledgementCallback, report
 from millstream.client.core.share.core import ShareConsumerCore, topic_names
@@ -24,6 +23,8 @@ from millstream.client.core.share.delivery import ShareDelivery
 from millstream.client.core.share.record import ShareRecord
 from millstream.client.core.share.settings import ShareConsumerSettings, check_settings
 from millstream.client.errors import ClosedError
+from millstream.client.references import read_given
+from millstream.client.security import open_security
 from millstream.model.errors import ConfigError
 
 K = TypeVar("K")
@@ -47,11 +48,13 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
-        chosen = read_settings(ShareConsumerSettings, settings, keywords)
+        chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
         self._loop = AsyncioLoop(
-            send_bytes=chosen.send_buffer_bytes, receive_bytes=chosen.receive_buffer_bytes
+            send_bytes=chosen.send_buffer_bytes,
+            receive_bytes=chosen.receive_buffer_bytes,
+            security=open_security(chosen),
         )
         self._core = ShareConsumerCore(self._loop, chosen)
         self._task = UserTask(self._loop, self._core.user)

@@ -6,9 +6,12 @@
       ^                                      |                         |                      |
       +------------- failed, timed out, closed, idle: requests fail -------------------+
 
-``WAITING`` is left out when the last attempt did not fail. A request whose answer does not come in
-time closes the connection, because later responses could not arrive either; all requests in flight
-fail with it (Kafka: ``NetworkClient.handleTimedOutRequests``).
+``WAITING`` is left out when the last attempt did not fail. With SASL ``AUTHENTICATING`` comes
+before ``READY``, and again before the session ends (KIP-368): requests wait meanwhile, and answers
+to earlier ones arrive first. A connection that is unused by then is ``STALE`` until the next
+request. A request whose answer does not come in time closes the connection, because later responses
+could not arrive either; all requests in flight fail with it (Kafka:
+``NetworkClient.handleTimedOutRequests``).
 """
 
 from __future__ import annotations
@@ -22,18 +25,23 @@ from functools import partial
 from typing import Final, cast
 
 from millstream.client.conversation import Conversation
-from millstream.client.core.frames import FrameAssembler
+from millstream.client.core.authentication import SaslExchange, renew_after_ms
+from millstream.client.core.frames import FrameAssembler, FrameMemory
 from millstream.client.core.loop import ClientLoop, TimerHandle, Transport
+from millstream.client.core.security import SaslClients
 from millstream.client.core.settings import ClientSettings
-from millstream.client.core.waiting import backoff_ms
+from millstream.client.core.waiting import backoff_ms, ignore
 from millstream.client.errors import (
+    AuthenticationError,
     ClientError,
     ClosedError,
     ConnectionFailedError,
     TimedOutError,
+    TlsError,
+    is_retriable,
 )
 from millstream.client.settings import Address
-from millstream.model.deferred import Deferred
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError, ProtocolError
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.message import Request, Response
@@ -47,7 +55,9 @@ class State(Enum):
     WAITING = auto()
     CONNECTING = auto()
     NEGOTIATING = auto()
+    AUTHENTICATING = auto()
     READY = auto()
+    STALE = auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -87,12 +97,14 @@ class _Attempt:
         if self.owner is not None:
             self.owner.on_filled(count)
 
-    def closed(self, error: OSError | None) -> None:
+    def closed(self, error: OSError | ClientError | None) -> None:
         if self.owner is not None:
             self.owner.on_closed(error)
 
 
 _NEVER: Final = float("inf")
+_TLS_ALERT: Final = 0x1503
+"""How the answer of a listener with TLS to a client without it begins: an alert of any version."""
 
 log = logging.getLogger("millstream.client.connection")
 
@@ -106,7 +118,10 @@ class NodeConnection:
         address: Address,
         settings: ClientSettings,
         on_failure: Callable[[], None] = lambda: None,
+        *,
+        memory: FrameMemory | None = None,
     ) -> None:
+        """With ``memory`` a large answer ends with the next one, which is read into it."""
         self.address = address
         self.state = State.IDLE
         self.failures = 0
@@ -115,7 +130,8 @@ class NodeConnection:
         self._settings = settings
         self._on_failure = on_failure
         self._conversation = Conversation(settings.client_id)
-        self._frames = FrameAssembler()
+        self._memory = memory
+        self._frames = FrameAssembler(memory)
         self._attempt: _Attempt | None = None
         self._transport: Transport | None = None
         self._unsent: deque[Asked] = deque()
@@ -129,6 +145,11 @@ class NodeConnection:
         self._watch_at_ms = _NEVER
         self._used_at_ms = loop.now_ms()
         self._muted_until_ms = 0.0
+        self._renewal: TimerHandle | None = None
+        self._session_end_ms = _NEVER
+        self._authenticated_at_ms = 0.0
+        self._opening_answers: int | None = None
+        """How many answers had come when this connection was ready first."""
         self._closed = False
 
     @property
@@ -155,6 +176,12 @@ class NodeConnection:
     def conversation(self) -> Conversation:
         """The negotiated versions, which are known while the state is READY."""
         return self._conversation
+
+    @property
+    def _is_answered(self) -> bool:
+        """True once the broker has answered a request other than those that open a connection."""
+        opening = self._opening_answers
+        return opening is not None and self._conversation.answers > opening
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -195,6 +222,8 @@ class NodeConnection:
     # --- connecting ------------------------------------------------------------------------------
 
     def _begin(self) -> None:
+        if self.state is State.STALE:
+            self._authenticate()
         if self.state is not State.IDLE:
             return
         if self._loop.now_ms() < self._retry_at_ms:
@@ -206,7 +235,7 @@ class NodeConnection:
     def _connect(self) -> None:
         self.state = State.CONNECTING
         self._conversation = Conversation(self._settings.client_id)
-        self._frames = FrameAssembler()
+        self._frames = FrameAssembler(self._memory)
         self._attempt = _Attempt(self)
         setup_ms = backoff_ms(
             self._loop,
@@ -215,7 +244,21 @@ class NodeConnection:
             self._settings.socket_connection_setup_timeout_max_ms,
         )
         self._setup_timer = self._loop.call_at(self._loop.now_ms() + setup_ms, self._give_up)
-        self._transport = self._loop.connect(self.address, self._attempt)
+        self._opening_answers = None
+        tls = self._loop.security.tls
+        if tls is None:
+            self._transport = self._loop.connect(self.address, self._attempt)
+        else:
+            # Loaded here: a client without TLS does not need it.
+            from millstream.client.core.tls import TlsTransport
+
+            try:
+                secured = TlsTransport(tls, self.address.host, self._attempt)
+            except ConnectionFailedError as error:
+                # Later: who asks has not been told yet that it has to wait.
+                self._loop.call_soon(partial(self._attempt.closed, error))
+                return
+            self._transport = secured.over(self._loop.connect(self.address, secured))
 
     def _give_up(self) -> None:
         self._disconnect(
@@ -260,18 +303,45 @@ class NodeConnection:
             self._disconnect(failure, failed=True)
             raise
 
-    def on_closed(self, error: OSError | None) -> None:
+    def on_closed(self, error: OSError | ClientError | None) -> None:
         """Fail all outstanding requests; the next request reconnects."""
-        words = "it closed the connection" if error is None else reason(error)
         doing = "could not reach" if self.state is State.CONNECTING else "lost"
-        failure = ConnectionFailedError(f"{doing} the broker at {self.address}: {words}")
+        place = f"{doing} the broker at {self.address}"
+        failure: ClientError
+        if self.state is State.NEGOTIATING and self._frames.partial_size >> 16 == _TLS_ALERT:
+            failure = TlsError(
+                f"the broker at {self.address} speaks TLS only: security.protocol is SSL or "
+                "SASL_SSL there"
+            )
+        elif isinstance(error, TlsError) and not self._is_answered:
+            failure = TlsError(f"{place}: {error}")
+        else:
+            failure = ConnectionFailedError(f"{place}: {words_of(error)}{self._guess(error)}")
         self._disconnect(failure, failed=True)
+
+    def _guess(self, error: OSError | ClientError | None) -> str:
+        """Return what may be the reason when a broker ends a connection before its first answer."""
+        security = self._loop.security
+        if self.state is State.NEGOTIATING and security.tls_source is None:
+            return "; its listener may speak TLS only (security.protocol)"
+        is_first = self.state is State.READY and not self._is_answered
+        if is_first and error is None and security.sasl is None:
+            return "; its listener may want SASL (security.protocol)"
+        return ""
 
     def _take_versions(self, frame: memoryview) -> None:
         version = self._conversation.take_versions(frame)
         if version is not None:
             self._write(self._conversation.request_versions(version).join())
             return
+        if self._loop.security.sasl is None:
+            self._be_ready()
+        else:
+            self._authenticate()
+
+    def _be_ready(self) -> None:
+        if self._opening_answers is None:
+            self._opening_answers = self._conversation.answers
         if self._setup_timer is not None:
             self._setup_timer.cancel()
         self.state = State.READY
@@ -282,6 +352,78 @@ class NodeConnection:
         self._send_unsent()
         for waiter in waiters:
             waiter.complete(None)
+
+    # --- authentication --------------------------------------------------------------------------
+
+    def _authenticate(self) -> None:
+        """Authenticate, for the first time or anew; requests wait until that is done."""
+        sasl = self._loop.security.sasl
+        attempt = self._attempt
+        assert sasl is not None
+        assert attempt is not None
+        self.state = State.AUTHENTICATING
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
+        # Later: what this is called from goes on with this connection, which may end at once.
+        self._loop.call_soon(lambda: ignore(spawn(self._exchange(sasl, attempt))))
+
+    async def _exchange(self, sasl: SaslClients, attempt: _Attempt) -> None:
+        begun = False
+        try:
+            client = await self._loop.run_blocking(sasl.client) if sasl.may_block else sasl.client()
+            exchange = SaslExchange(client)
+            request: Request | None = exchange.begin(self._conversation)
+            while request is not None and attempt is self._attempt:
+                begun = True
+                request = exchange.take(await self._ask_at_once(request))
+        except MillstreamError as error:
+            if attempt is self._attempt:
+                self._not_authenticated(error, begun=begun)
+            return
+        if attempt is self._attempt:
+            self._authenticated(exchange.session_lifetime_ms)
+
+    def _ask_at_once(self, request: Request) -> Deferred[Response]:
+        answer: Deferred[Response] = Deferred()
+        deadline_ms = self._loop.now_ms() + self._settings.request_timeout_ms
+        self._send(Asked(request, answer, deadline_ms, None, None, answered=True))
+        return answer
+
+    def _not_authenticated(self, error: MillstreamError, *, begun: bool) -> None:
+        """Close the connection, unless the present session lasts and a token may come yet."""
+        now = self._loop.now_ms()
+        lasts = self._authenticated_at_ms and now < self._session_end_ms
+        if isinstance(error, ConnectionFailedError) and lasts and not begun:
+            log.info("no token to renew the session at %s: %s", self.address, error)
+            self._renew_at(now + self._settings.retry_backoff_max_ms)
+            self._be_ready()
+            return
+        place = f"could not authenticate at the broker at {self.address}"
+        kind = ConnectionFailedError if is_retriable(error) else AuthenticationError
+        self._disconnect(kind(f"{place}: {error}"), failed=True)
+
+    def _authenticated(self, session_lifetime_ms: int) -> None:
+        now = self._loop.now_ms()
+        self._authenticated_at_ms = now
+        self._session_end_ms = _NEVER
+        if session_lifetime_ms > 0:
+            self._session_end_ms = now + session_lifetime_ms
+            self._renew_at(now + renew_after_ms(session_lifetime_ms, self._loop.random()))
+        self._be_ready()
+
+    def _renew_at(self, when_ms: float) -> None:
+        self._renewal = self._loop.call_at(when_ms, self._renew)
+
+    def _renew(self) -> None:
+        """Renew the session; that of an unused connection when it is used again."""
+        self._renewal = None
+        if self.state is not State.READY:
+            return
+        if self.outstanding or self._used_at_ms > self._authenticated_at_ms:
+            self._authenticate()
+        else:
+            self.state = State.STALE
 
     # --- requests and answers --------------------------------------------------------------------
 
@@ -356,11 +498,12 @@ class NodeConnection:
             return
         self._expire_unsent(now)
         idle_at = self._used_at_ms + self._settings.connections_max_idle_ms
-        if self.state is State.READY and not self.outstanding and idle_at <= now:
+        is_open = self.state in (State.READY, State.STALE)
+        if is_open and not self.outstanding and idle_at <= now:
             self._disconnect(ConnectionFailedError("idle"), failed=False)
             return
         deadlines = [asked.deadline_ms for asked in (*sent, *self._unsent)]
-        if self.state is State.READY:
+        if is_open:
             deadlines.append(max(idle_at, now + 1))
         if deadlines:
             self._watch_for(min(deadlines))
@@ -375,10 +518,11 @@ class NodeConnection:
             )
 
     def _disconnect(self, error: ClientError, *, failed: bool) -> None:
-        for timer in (self._setup_timer, self._watch):
+        for timer in (self._setup_timer, self._watch, self._renewal):
             if timer is not None:
                 timer.cancel()
-        self._setup_timer = self._watch = None
+        self._setup_timer = self._watch = self._renewal = None
+        self._authenticated_at_ms = 0.0
         self._watch_at_ms = _NEVER
         if self._attempt is not None:
             self._attempt.owner = None
@@ -407,6 +551,13 @@ class NodeConnection:
             asked.answer.fail(error)
         for waiter in waiters:
             waiter.fail(error)
+
+
+def words_of(error: OSError | ClientError | None) -> str:
+    """Return why a connection has ended."""
+    if isinstance(error, OSError):
+        return reason(error)
+    return "it closed the connection" if error is None else str(error)
 
 
 def reason(error: OSError) -> str:

@@ -17,22 +17,48 @@ MAX_FRAME_BYTES: Final = 1 << 30
 """A larger answer is refused."""
 
 _SIZE_BYTES: Final = 4
+_MOST_KEPT_BYTES: Final = 64 << 20
+
+
+class FrameMemory:
+    """The same memory for one large frame after the other, each of which ends with the next: saves
+    readers of large answers an allocation for each.
+    """
+
+    __slots__ = ("_memory",)
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def of(self, size: int) -> memoryview:
+        """Return memory for a frame."""
+        if size > _MOST_KEPT_BYTES:
+            return memoryview(bytearray(size))
+        if len(self._memory) < size:
+            self._memory = bytearray(size + size // 8)
+        return memoryview(self._memory)[:size]
 
 
 class FrameAssembler:
     """The receiving side of one connection."""
 
-    __slots__ = ("_filled", "_head", "_partial")
+    __slots__ = ("_filled", "_head", "_memory", "_partial")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: FrameMemory | None = None) -> None:
         self._head = b""
-        self._partial: bytearray | None = None
+        self._memory = memory
+        self._partial: memoryview | None = None
         self._filled = 0
 
     @property
     def room(self) -> memoryview | None:
         """The buffer for the rest of a partial frame; None between frames."""
-        return None if self._partial is None else memoryview(self._partial)[self._filled :]
+        return None if self._partial is None else self._partial[self._filled :]
+
+    @property
+    def partial_size(self) -> int:
+        """The whole size of a partial frame; 0 between frames."""
+        return 0 if self._partial is None else len(self._partial)
 
     def fill(self, count: int) -> Iterator[memoryview]:
         """Yield the frame that ``count`` bytes complete, which were written into :attr:`room`."""
@@ -41,7 +67,7 @@ class FrameAssembler:
         self._filled += count
         if self._filled == len(partial):
             self._partial = None
-            yield memoryview(partial).toreadonly()
+            yield partial.toreadonly()
 
     def take(self, data: Buffer) -> Iterator[memoryview]:
         """Yield the frames that ``data`` completes; ProtocolError for an impossible size."""
@@ -64,7 +90,8 @@ class FrameAssembler:
             rest = view[_SIZE_BYTES:]
             if len(rest) < size:
                 # Memory is only used as it is filled: untouched pages cost nothing.
-                self._partial = bytearray(size)
+                memory = self._memory
+                self._partial = memoryview(bytearray(size)) if memory is None else memory.of(size)
                 self._partial[: len(rest)] = rest
                 self._filled = len(rest)
                 return

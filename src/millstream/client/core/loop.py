@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from millstream.client.core.security import Security
+from millstream.client.errors import ClientError
 from millstream.client.settings import Address
+from millstream.model.deferred import Deferred
 from millstream.records.crc32c import Buffer
+
+T = TypeVar("T")
 
 
 class TimerHandle(Protocol):
@@ -32,7 +37,7 @@ class TransportEvents(Protocol):
     def filled(self, count: int) -> None:
         """Bytes were read into :attr:`room`."""
 
-    def closed(self, error: OSError | None) -> None:
+    def closed(self, error: OSError | ClientError | None) -> None:
         """The connection failed, could not be made, or the peer closed it (None).
 
         Called once, and never after ``Transport.close``.
@@ -56,6 +61,10 @@ class Transport(Protocol):
 class ClientLoop(Protocol):
     """The environment of one client. All its callbacks run one after the other."""
 
+    @property
+    def security(self) -> Security:
+        """How the client protects its connections."""
+
     def now_ms(self) -> float:
         """Return a time in milliseconds that never goes back."""
 
@@ -63,7 +72,10 @@ class ClientLoop(Protocol):
         """Return milliseconds since 1970, for record timestamps."""
 
     def random(self) -> float:
-        """Return a number from 0 up to 1, 1 excluded."""
+        """Return a number from 0 up to 1, 1 excluded; it may be guessed."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """Return bytes that nobody can guess, for salts."""
 
     def call_at(self, when_ms: float, callback: Callable[[], None]) -> TimerHandle:
         """Run ``callback`` once ``now_ms()`` has reached ``when_ms``."""
@@ -73,3 +85,6 @@ class ClientLoop(Protocol):
 
     def connect(self, address: Address, events: TransportEvents) -> Transport:
         """Begin to resolve and to connect; the result is reported as an event."""
+
+    def run_blocking(self, work: Callable[[], T]) -> Deferred[T]:
+        """Run a function that may block where it delays no callback."""

@@ -16,7 +16,13 @@ from typing import Final
 from millstream.client.core.loop import TimerHandle
 from millstream.client.core.network import Network
 from millstream.client.core.waiting import Signal, backoff_ms, within
-from millstream.client.errors import BrokerError, ClientError, ClosedError, TimedOutError
+from millstream.client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ClientError,
+    ClosedError,
+    TimedOutError,
+)
 from millstream.client.metadata import Broker, Partition, Topic, read_metadata
 from millstream.client.settings import Address
 from millstream.model.deferred import Deferred, spawn
@@ -75,6 +81,9 @@ class MetadataView:
         self._changed = Signal()
         self._listeners: list[Callable[[], None]] = []
         self._recreated: list[Callable[[str], None]] = []
+        self._refused: list[Callable[[AuthenticationError], None]] = []
+        self.refusal: AuthenticationError | None = None
+        """Why the last request was not made at all; None again once another one begins."""
         self._update: Deferred[None] | None = None
         self._next: Deferred[None] | None = None
         self._is_asking = False
@@ -123,7 +132,7 @@ class MetadataView:
 
         Raises BrokerError for permanent errors, and once ``timeout_ms`` (else
         ``request.timeout.ms``) have passed without the topic; TimedOutError if no broker answered
-        at all.
+        at all; AuthenticationError at once.
         """
         loop = self._loop
         wait = self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
@@ -146,6 +155,8 @@ class MetadataView:
                 raise self._missing(name, wait) from None
             if self._closed:
                 raise ClosedError("the client was closed")
+            if self.refusal is not None:
+                raise self.refusal
 
     async def names_of(self, topic_ids: Iterable[TopicId]) -> dict[TopicId, str]:
         """Ask a broker for the names of topics; one that does not exist is left out.
@@ -198,8 +209,8 @@ class MetadataView:
     def request_update(self) -> Deferred[None]:
         """Request metadata soon; the Deferred completes with the next response to a later request.
 
-        Requests are at least ``retry.backoff.ms`` apart. It fails only if the client is closed:
-        failures of brokers are retried.
+        Requests are at least ``retry.backoff.ms`` apart. Failures of brokers are retried: it fails
+        only if the client is closed, or cannot authenticate.
         """
         if self._is_asking:
             # The outstanding response may be older than what the caller has seen.
@@ -222,6 +233,12 @@ class MetadataView:
     def on_recreated(self, listener: Callable[[str], None]) -> None:
         """Call ``listener(name)`` when a topic has been deleted and created again."""
         self._recreated.append(listener)
+
+    def on_refused(self, listener: Callable[[AuthenticationError], None]) -> None:
+        """Call ``listener(error)`` when the client cannot authenticate; nothing is asked again
+        before the next :meth:`request_update`.
+        """
+        self._refused.append(listener)
 
     def close(self) -> None:
         """Stop updating; waiting calls fail with ClosedError."""
@@ -266,6 +283,7 @@ class MetadataView:
     def _start(self) -> None:
         if not self._closed and self._update is not None and not self._is_asking:
             self._is_asking = True
+            self.refusal = None
             spawn(self._ask())
 
     async def _ask(self) -> None:
@@ -297,6 +315,9 @@ class MetadataView:
     def _failed(self, error: ClientError | KafkaError) -> None:
         if self._closed or isinstance(error, ClosedError):
             return
+        if isinstance(error, AuthenticationError):
+            self._refuse(error)
+            return
         settings = self._settings
         silent_ms = self._loop.now_ms() - self._succeeded_at_ms
         trigger_ms = settings.metadata_recovery_rebootstrap_trigger_ms
@@ -304,6 +325,16 @@ class MetadataView:
             self._network.rebootstrap()
             self._succeeded_at_ms = self._loop.now_ms()
         self._wait_and_start()
+
+    def _refuse(self, error: AuthenticationError) -> None:
+        self.refusal = error
+        waiting = [each for each in (self._update, self._next) if each is not None]
+        self._update = self._next = None
+        for each in waiting:
+            each.fail(error)
+        for listener in list(self._refused):
+            listener(error)
+        self._changed.notify()
 
     def _wait_and_start(self) -> None:
         settings = self._settings

@@ -8,109 +8,28 @@ for an unknown name suggests the nearest one. Numbers may be text, as in a prope
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from millstream.client.core.security_settings import ALIASES, SecuritySettings
+from millstream.client.core.setting_types import (
+    INT_MAX,
+    LONG_MAX,
+    boolean,
+    choice,
+    integer,
+    milliseconds,
+    optional_name,
+    serializer,
+    setting,
+    text,
+)
 from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.model.errors import ConfigError
 from millstream.records.compression import Codec
 
-Reader = Callable[[object], object]
-"""Converts the user's value to the typed value; raises ValueError or ConfigError."""
-
-S = TypeVar("S", bound="ClientSettings")
-
-INT_MAX: Final = 2**31 - 1
-"""The largest value of a time field in a request."""
-_LONG_MAX: Final = 2**63 - 1
-_YES: Final = {"true": True, "false": False}
-
-
-def setting(reader: Reader, default: Any = MISSING) -> Any:
-    """Declare a setting: how it is read, and its default."""
-    return field(default=default, metadata={"reader": reader})
-
-
-def integer(least: int = 0, most: int = INT_MAX) -> Reader:
-    """Read a whole number within bounds."""
-
-    def read(value: object) -> int:
-        number = value
-        if isinstance(value, str):
-            number = int(value.strip())
-        if isinstance(number, float) and number.is_integer():
-            number = int(number)
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ConfigError("it takes a whole number")
-        if not least <= number <= most:
-            raise ValueError(f"it takes {least} to {most}")
-        return number
-
-    return read
-
-
-def milliseconds(least: float = 0, most: int = _LONG_MAX) -> Reader:
-    """Read a number of milliseconds, fractions allowed."""
-
-    def read(value: object) -> float:
-        number = float(value.strip()) if isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise ConfigError("it takes a number of milliseconds")
-        if not least <= number <= most:
-            raise ValueError(f"it takes {least} to {most} ms")
-        return number
-
-    return read
-
-
-def boolean(value: object) -> bool:
-    """Read true or false."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in _YES:
-        return _YES[value.strip().lower()]
-    raise ValueError("it takes true or false")
-
-
-def text(value: object) -> str:
-    """Read text."""
-    if not isinstance(value, str):
-        raise ConfigError("it takes text")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError("it takes text that can be written as UTF-8")
-    return value
-
-
-def optional_text(value: object) -> str | None:
-    """Read text or None."""
-    return None if value is None else text(value)
-
-
-def optional_name(value: object) -> str | None:
-    """Read text that is not empty, or None."""
-    if value == "":
-        raise ValueError("it takes a name that is not empty")
-    return optional_text(value)
-
-
-def choice(*allowed: str) -> Reader:
-    """Read one of some words, ignoring case."""
-
-    def read(value: object) -> str:
-        word = text(value).lower()
-        if word not in allowed:
-            raise ValueError(f"it takes {', '.join(allowed)}")
-        return word
-
-    return read
-
-
-def function(value: object) -> object:
-    """Read a callable or None."""
-    if value is not None and not callable(value):
-        raise ValueError("it takes a function")
-    return value
+S = TypeVar("S", bound=SecuritySettings)
 
 
 def _addresses(value: object) -> tuple[Address, ...]:
@@ -134,14 +53,8 @@ def _codec(value: object) -> Codec:
     return Codec.named(text(value))
 
 
-def _plaintext(value: object) -> str:
-    if text(value).upper() != "PLAINTEXT":
-        raise ValueError("this client speaks PLAINTEXT only")
-    return "PLAINTEXT"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
+class ClientSettings(SecuritySettings):
     """The common settings of producer, consumer and admin. Names ending in ``_ms`` are
     milliseconds.
     """
@@ -162,9 +75,6 @@ class ClientSettings:
     metadata_max_age_ms: float = setting(milliseconds(), 300_000)
     metadata_recovery_strategy: str = setting(choice("rebootstrap", "none"), "rebootstrap")
     metadata_recovery_rebootstrap_trigger_ms: float = setting(milliseconds(), 300_000)
-    security_protocol: str = setting(_plaintext, "PLAINTEXT")
-    given: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """The names of the settings that were given; the others have their defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +84,7 @@ class ProducerSettings(ClientSettings):
     acks: int = setting(_acks, -1)
     batch_size: int = setting(integer(), 131_072)
     linger_ms: float = setting(milliseconds(), 5)
-    buffer_memory: int = setting(integer(1, _LONG_MAX), 33_554_432)
+    buffer_memory: int = setting(integer(1, LONG_MAX), 33_554_432)
     max_block_ms: float = setting(milliseconds(), 60_000)
     max_request_size: int = setting(integer(), 1_048_576)
     max_in_flight_requests_per_connection: int = setting(integer(1), 5)
@@ -190,8 +100,8 @@ class ProducerSettings(ClientSettings):
     partitioner_ignore_keys: bool = setting(boolean, False)
     partitioner_adaptive_partitioning_enable: bool = setting(boolean, True)
     partitioner_availability_timeout_ms: float = setting(milliseconds(), 0)
-    key_serializer: object = setting(function, None)
-    value_serializer: object = setting(function, None)
+    key_serializer: object = setting(serializer, None)
+    value_serializer: object = setting(serializer, None)
     metadata_max_idle_ms: float = setting(milliseconds(5_000), 300_000)
     allow_auto_create_topics: bool = setting(boolean, True)
     transactional_id: str | None = setting(optional_name, None)
@@ -228,6 +138,7 @@ def read_settings(
     values: dict[str, object] = {}
     for spelt, value in [*(given or {}).items(), *keywords.items()]:
         name = spelt.replace(".", "_")
+        name = ALIASES.get(name, name)
         if name not in known:
             raise ConfigError(_unknown(spelt, list(known), dotted=spelt not in keywords))
         if name in values:
@@ -235,7 +146,8 @@ def read_settings(
         try:
             values[name] = known[name].metadata["reader"](value)
         except (ValueError, ConfigError) as error:
-            raise ConfigError(f"{dotted(name)} = {value!r}: {error}") from None
+            shown = "…" if known[name].metadata.get("is_secret") else repr(value)
+            raise ConfigError(f"{dotted(name)} = {shown}: {error}") from None
     missing = [name for name, each in known.items() if each.default is MISSING]
     for name in missing:
         if name not in values:

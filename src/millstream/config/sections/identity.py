@@ -79,19 +79,28 @@ class IdentitySettings(Config):
         "is on its own and keeps its metadata in its first log directory.",
         internal=True,
     )
+    metadata_keeper_socket: str | None = string(
+        "metadata.keeper.socket",
+        None,
+        None,
+        "The socket of the keeper that has the metadata of a cluster on one machine, in place of "
+        "`zookeeper.connect`. `millstream serve --brokers` sets it.",
+        internal=True,
+        kafka=False,
+    )
     zookeeper_session_timeout_ms: int = int32(
         "zookeeper.session.timeout.ms",
         9_000,
         at_least(1),
-        "Time in milliseconds without a sign of life after which ZooKeeper takes a broker for "
-        "dead. A broker whose process is gone is noticed at once.",
+        "Time in milliseconds without a sign of life after which ZooKeeper, or a keeper, takes a "
+        "broker for dead. A broker whose process is gone is noticed at once.",
         internal=True,
     )
     zookeeper_connection_timeout_ms: int | None = int32(
         "zookeeper.connection.timeout.ms",
         None,
         None,
-        "Time in milliseconds that a start waits for ZooKeeper; by default twice the session "
-        "time-out.",
+        "Time in milliseconds that a start waits for ZooKeeper, or a keeper; by default twice the "
+        "session time-out.",
         internal=True,
     )

@@ -153,7 +153,8 @@ class GroupCoordinator:
         if not isinstance(group, ConsumerGroup):
             return False
         if group.is_empty:
-            # It becomes a classic group; its offsets stay.
+            # It becomes a classic group; its offsets stay. Nothing is changed before a refusal.
+            self.groups.check_room(freed=1)
             for record in group.tombstones():
                 joining.result.settled(record)
             self._remove_group(group.group_id)

@@ -37,6 +37,13 @@ class Groups:
             return group
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a classic group.")
 
+    def classic_or_none(self, group_id: str) -> ClassicGroup | None:
+        """Return the group with this id if it is a classic one: for members of classic groups, to
+        whom another kind of group is like one that is not there.
+        """
+        group = self._groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
+
     def classics(self) -> Iterator[ClassicGroup]:
         """Yield the groups of the classic protocol."""
         return (group for group in self if isinstance(group, ClassicGroup))
@@ -54,9 +61,9 @@ class Groups:
     def _missing(self, group_id: str) -> NoReturn:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
 
-    def check_room(self) -> None:
-        """Raise POLICY_VIOLATION if the limit of groups is reached."""
-        if len(self._groups) >= MAX_GROUPS_PER_SHARD:
+    def check_room(self, *, freed: int = 0) -> None:
+        """Raise POLICY_VIOLATION if the limit of groups is reached without ``freed`` of them."""
+        if len(self._groups) - freed >= MAX_GROUPS_PER_SHARD:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
                 f"this coordinator has {len(self._groups)} groups, which is its limit",

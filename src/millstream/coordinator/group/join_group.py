@@ -8,8 +8,8 @@ rejoin with a new member id and keeps its membership. Kafka:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 
 from millstream.coordinator.group.classic_group import ClassicGroup
 from millstream.coordinator.group.groups import Groups
@@ -37,12 +37,16 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The sender of a request: its client id, its host in Kafka's format (``/10.0.0.1``), and the
-    API version.
+    API version. ``describable`` returns those of some topics that it may know of; None stands for
+    all of them.
     """
 
     client_id: str
     client_host: str
     version: int
+    describable: Callable[[Iterable[str]], Collection[str]] | None = field(
+        default=None, compare=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +125,10 @@ class JoinRules:
         if self._join_other(joining):
             return joining.result
         is_unknown = request.member_id == NO_MEMBER_ID
-        group = self._groups.classic(request.group_id)
+        group = self._groups.classic_or_none(request.group_id)
+        if group is None and self._groups.get(request.group_id) is not None:
+            joining.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            return joining.result
         if group is None and not is_unknown:
             joining.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
             return joining.result

@@ -43,7 +43,7 @@ class MemberRequests:
         it.
         """
         result: Result[SyncGroupResponse] = Result()
-        group = self._groups.classic(request.group_id)
+        group = self._groups.classic_or_none(request.group_id)
         if group is None or group.state is GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = self._validate_sync(group, request)
@@ -95,7 +95,7 @@ class MemberRequests:
 
         Between its JoinGroup and SyncGroup a member may send heartbeats as well.
         """
-        group = self._groups.classic(request.group_id)
+        group = self._groups.classic_or_none(request.group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         member = group.validate_member(request.member_id, request.group_instance_id)
@@ -114,7 +114,7 @@ class MemberRequests:
 
         A member with an instance id and no member id is removed by an administrator.
         """
-        group = self._groups.classic(request.group_id)
+        group = self._groups.classic_or_none(request.group_id)
         result: Result[LeaveGroupResponse] = Result()
         if group is None:
             # Kafka returns an error for each member, not for the group.

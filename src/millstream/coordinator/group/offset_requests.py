@@ -207,13 +207,18 @@ class OffsetRequests:
         """Return offsets of the partitions asked for, or of all when ``topics`` is null.
 
         With ``require_stable`` a partition in an open transaction is UNSTABLE_OFFSET_COMMIT. A
-        group that does not exist has no offsets.
+        group that does not exist, or is none of consumers, has no offsets.
         """
         group_id = request.group_id
         group = self._groups.get(group_id)
-        if group is not None:
-            group.validate_fetch(request)
         stored = self._offsets.of_group(group_id)
+        if group is not None:
+            try:
+                group.validate_fetch(request)
+            except KafkaError as error:
+                if error.error is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                stored = {}
         topics = []
         for topic in _topics_to_fetch(request, stored):
             partitions = []

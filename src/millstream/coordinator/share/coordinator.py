@@ -95,6 +95,8 @@ class ShareCoordinator:
         self._entries: dict[SharePartitionKey, _Entry] = {}
         self._snapshot_offsets: dict[SharePartitionKey, int] = {}
         self._last_deletion_offset: int | None = None
+        self._missing: set[SharePartitionKey] = set()
+        """Those whose topic was not in the metadata at the last look."""
 
     # Operations
 
@@ -221,6 +223,19 @@ class ShareCoordinator:
                     records.append(snapshot_record(key, newest))
         # One batch may not hold them all; each is complete on its own.
         return Result(response=len(records), records=records, atomic=False)
+
+    def forget_missing_topics(self) -> Result[int]:
+        """Forget share partitions of topics that were not in the metadata the last time either;
+        return how many.
+
+        They were deleted while nobody coordinated these share partitions. A topic of which this
+        broker has only not heard yet is there the next time. Kafka keeps such states for good.
+        """
+        missing = {key for key in self._entries if self._partition_count(key.topic_id) is None}
+        gone = missing & self._missing
+        self._missing = missing
+        records = [tombstone(key) for key in self._entries if key in gone]
+        return Result(len(gone), records, atomic=False)
 
     def redundant_offset(self) -> Result[int]:
         """Return the first offset that is needed: everything before it may be deleted; -1 when

@@ -34,6 +34,7 @@ from millstream.coordinator.transaction.metadata import (
     Partitions,
     TransactionMetadata,
     contains,
+    is_exhausted,
 )
 from millstream.coordinator.transaction.records import (
     decode_record,
@@ -102,7 +103,8 @@ class TransactionCoordinator:
             return Result(given)
         if given is None:
             fenced: Result[ProducerIdAndEpoch | NeedsProducerId] = Result()
-            self._fence(transactional_id, now, fenced)
+            if not self._fence(transactional_id, new_producer_id, now, fenced):
+                return Result(NeedsProducerId())
             fenced.refuse(reply, KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS))
             return fenced
         after = given.transaction
@@ -226,13 +228,32 @@ class TransactionCoordinator:
 
     # Time
 
-    def abort_timed_out(self, now: Instant) -> Result[None]:
+    def abort_timed_out(self, now: Instant) -> Result[list[str]]:
         """Abort the transactions that have run for longer than their producers asked for, and shut
         these producers out. Kafka: ``abortTimedOutTransactions``.
+
+        The response names the ids whose epochs are used up: :meth:`abort_exhausted` ends their
+        transactions, and until then this names them again.
         """
-        result: Result[None] = Result(atomic=False)
+        result: Result[list[str]] = Result([], atomic=False)
+        exhausted: dict[str, TransactionMetadata] = {}
         while (found := self.transactions.pop_timed_out(now)) is not None:
-            self._fence(found[0], now, result)
+            if not self._fence(found[0], None, now, result):
+                exhausted[found[0]] = found[1]
+        for transactional_id, transaction in exhausted.items():
+            self.transactions.time_out_later(transactional_id, transaction, now)
+        result.response = list(exhausted)
+        return result
+
+    def abort_exhausted(
+        self, transactional_id: str, new_producer_id: int, now: Instant
+    ) -> Result[None]:
+        """Abort a transaction that has timed out and ends in a new producer id; do nothing if it
+        has ended meanwhile.
+        """
+        result: Result[None] = Result()
+        if self.transactions.is_timed_out(transactional_id, now):
+            self._fence(transactional_id, new_producer_id, now, result)
         return result
 
     def expire_ids(self, now: Instant) -> Result[None]:
@@ -262,8 +283,10 @@ class TransactionCoordinator:
         self._markers.postpone(by_ms)
 
     def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
-        """Write no markers to the partitions of a deleted topic."""
-        return self._markers.topic_deleted(change.name, now) if change.deleted else Result()
+        """Do nothing: where a partition is led, or that it is gone, is looked up when a marker is
+        due. A topic that was deleted may be there again, with records of the transaction.
+        """
+        return Result()
 
     # The log
 
@@ -328,15 +351,33 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the transaction is too large")
         return record
 
-    def _fence(self, transactional_id: str, now: Instant, result: Result[R]) -> None:
-        """Abort a running transaction and shut its producer out."""
+    def _fence(
+        self,
+        transactional_id: str,
+        new_producer_id: int | None,
+        now: Instant,
+        result: Result[R],
+    ) -> bool:
+        """Abort a running transaction and shut its producer out.
+
+        False if nothing is done, because from version 2 on the end of a transaction whose epochs
+        are used up takes a new producer id, and there is none.
+        """
         transaction = self.transactions.get(transactional_id)
         assert transaction is not None
         level = self._view.transaction_version
+        next_producer_id = NO_PRODUCER_ID
+        if level >= EPOCH_BUMP and is_exhausted(transaction.producer_epoch):
+            if new_producer_id is None:
+                return False
+            next_producer_id = new_producer_id
         after = transaction.fenced(
-            now_ms=now.wall_ms, client_version=level if level >= EPOCH_BUMP else 0
+            now_ms=now.wall_ms,
+            client_version=level if level >= EPOCH_BUMP else 0,
+            next_producer_id=next_producer_id,
         )
         self._prepare(transactional_id, after, now, result)
+        return True
 
     def _prepare(
         self, transactional_id: str, after: TransactionMetadata, now: Instant, result: Result[R]

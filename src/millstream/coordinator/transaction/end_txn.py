@@ -6,8 +6,8 @@ Transaction version 1 (EndTxn up to version 4): the producer's epoch must be the
 state               commit                          abort
 ==================  ==============================  ==============================
 Ongoing             PrepareCommit                   PrepareAbort
-PrepareCommit       CONCURRENT_TRANSACTIONS         INVALID_TXN_STATE
-PrepareAbort        INVALID_TXN_STATE               CONCURRENT_TRANSACTIONS
+PrepareCommit       CONCURRENT_TRANSACTIONS         CONCURRENT_TRANSACTIONS
+PrepareAbort        CONCURRENT_TRANSACTIONS         CONCURRENT_TRANSACTIONS
 CompleteCommit      success, nothing changes        INVALID_TXN_STATE
 CompleteAbort       INVALID_TXN_STATE               success, nothing changes
 Empty               INVALID_TXN_STATE               INVALID_TXN_STATE
@@ -21,9 +21,8 @@ know whether it has written anything aborts; then there is an abort without part
 state               commit: again, now                            abort: again, now
 ==================  ============================================  ===============================
 Ongoing             PRODUCER_FENCED, PrepareCommit                PRODUCER_FENCED, PrepareAbort
-PrepareCommit       CONCURRENT_TRANSACTIONS, PRODUCER_FENCED      INVALID_TXN_STATE, PRODUCER_FENCED
-PrepareAbort        INVALID_TXN_STATE, PRODUCER_FENCED            CONCURRENT_TRANSACTIONS,
-                                                                  PRODUCER_FENCED
+PrepareCommit       CONCURRENT_TRANSACTIONS                       CONCURRENT_TRANSACTIONS
+PrepareAbort        CONCURRENT_TRANSACTIONS                       CONCURRENT_TRANSACTIONS
 CompleteCommit      success, INVALID_TXN_STATE                    INVALID_TXN_STATE, PrepareAbort
 CompleteAbort       INVALID_TXN_STATE, INVALID_TXN_STATE          success, PrepareAbort
 Empty               PRODUCER_FENCED, INVALID_TXN_STATE            PRODUCER_FENCED, PrepareAbort
@@ -50,11 +49,6 @@ _COMPLETE: Final = {
     TransactionState.COMPLETE_COMMIT: True,
     TransactionState.COMPLETE_ABORT: False,
 }
-_IS_COMMIT: Final = {
-    **_COMPLETE,
-    TransactionState.PREPARE_COMMIT: True,
-    TransactionState.PREPARE_ABORT: False,
-}
 
 
 def end_version_1(
@@ -64,6 +58,7 @@ def end_version_1(
     _check_producer_id(transaction, producer)
     if producer.epoch != transaction.producer_epoch:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    _check_completed(transaction)
     if transaction.state is TransactionState.ONGOING:
         return transaction.prepared(commit=commit, now_ms=now_ms, client_version=0)
     _check_outcome(transaction, commit=commit)
@@ -86,6 +81,7 @@ def end_version_2(
     )
     if not is_after_rotation:
         _check_producer_id(transaction, producer)
+    _check_completed(transaction)
     # An epoch that version 1 bumped is a fence, and so is the last of all: who has the one before
     # is no retry.
     is_bumped = transaction.client_version >= EPOCH_BUMP
@@ -98,7 +94,7 @@ def end_version_2(
     state = transaction.state
     if not _is_valid_epoch(state, is_retry=is_retry, is_now=is_now):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
-    if state in PREPARED or is_retry:
+    if is_retry:
         _check_outcome(transaction, commit=commit)
         return None
     if commit and state is not TransactionState.ONGOING:
@@ -117,8 +113,6 @@ def end_version_2(
 
 
 def _is_valid_epoch(state: TransactionState, *, is_retry: bool, is_now: bool) -> bool:
-    if state in PREPARED:
-        return is_retry
     if state in _COMPLETE:
         return is_retry or is_now
     return is_now
@@ -129,11 +123,13 @@ def _check_producer_id(transaction: TransactionMetadata, producer: ProducerIdAnd
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
-def _check_outcome(transaction: TransactionMetadata, *, commit: bool) -> None:
-    """Raise INVALID_TXN_STATE unless the transaction ends or has ended so, and
-    CONCURRENT_TRANSACTIONS while its markers are being written.
-    """
-    if _IS_COMMIT.get(transaction.state) is not commit:
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE)
+def _check_completed(transaction: TransactionMetadata) -> None:
+    """Raise CONCURRENT_TRANSACTIONS while markers of a decided transaction are being written."""
     if transaction.state in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _check_outcome(transaction: TransactionMetadata, *, commit: bool) -> None:
+    """Raise INVALID_TXN_STATE unless the transaction has ended so."""
+    if _COMPLETE.get(transaction.state) is not commit:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE)

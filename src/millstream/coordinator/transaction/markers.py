@@ -9,7 +9,8 @@
 Each broker has one WriteTxnMarkers request on its way at a time; what is decided meanwhile shares
 the next one. The leader is looked up whenever a marker is put in a request. A partition that does
 not exist (its topic was deleted) gets no marker; one that this broker has only not heard of yet
-does, so that is believed after ``UNKNOWN_MS``.
+does, so that is believed after ``UNKNOWN_MS``. The log names topics and has no ids: a topic that
+was made again under its name has taken its place in the transaction, and may hold records of it.
 
 The request carries the coordinator epoch, which is the leader epoch of the coordinator's partition:
 a leader that has seen a newer one answers TRANSACTION_COORDINATOR_FENCED, and this coordinator
@@ -87,7 +88,8 @@ class _Completion:
     waiting: set[TopicPartition] = field(default_factory=set)
     """Those that are sent again after a pause."""
     retry_ms: float = FIRST_RETRY_MS
-    unknown_since_ms: float | None = None
+    unknown_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
+    """Since when those are waited for that are not in the metadata."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,8 @@ class MarkerWriter:
         """Move the retries later, and wait longer for metadata, which was not taken either."""
         self._retries.postpone(by_ms)
         for completion in self._completions.values():
-            if completion.unknown_since_ms is not None:
-                completion.unknown_since_ms += by_ms
+            for partition in completion.unknown_since_ms:
+                completion.unknown_since_ms[partition] += by_ms
 
     def pending(self, transactional_id: str) -> Iterable[TopicPartition] | None:
         """Return the partitions whose marker is not written yet; None where none is being written
@@ -164,16 +166,6 @@ class MarkerWriter:
         self._send(now, result)
         return result
 
-    def topic_deleted(self, topic: str, now: Instant) -> Result[None]:
-        """Write no markers to the partitions of a topic that was deleted."""
-        result: Result[None] = Result(atomic=False)
-        for transactional_id, completion in list(self._completions.items()):
-            gone = {each for each in completion.pending if each.topic == topic}
-            if gone:
-                self._drop(transactional_id, completion, gone)
-                self._finish_if_done(transactional_id, now, result)
-        return result
-
     # Inner workings
 
     def _enqueue(
@@ -186,7 +178,9 @@ class MarkerWriter:
             leader = self._view.leader_of(each.topic, each.partition)
             if leader is None:
                 unknown.add(each)
-            elif leader == NO_LEADER:
+                continue
+            completion.unknown_since_ms.pop(each, None)
+            if leader == NO_LEADER:
                 completion.waiting.add(each)
             else:
                 queue = self._queues.setdefault(leader, {})
@@ -203,31 +197,30 @@ class MarkerWriter:
         unknown: set[TopicPartition],
         now: Instant,
     ) -> None:
-        if completion.unknown_since_ms is None:
-            completion.unknown_since_ms = now.monotonic_ms
-        if now.monotonic_ms - completion.unknown_since_ms < UNKNOWN_MS:
-            completion.waiting |= unknown
-        else:
+        now_ms = now.monotonic_ms
+        since_ms = completion.unknown_since_ms
+        gone = {
+            each for each in unknown if now_ms - since_ms.setdefault(each, now_ms) >= UNKNOWN_MS
+        }
+        completion.waiting |= unknown - gone
+        if gone:
             log.info(
                 "no marker of transaction %s for %s: they do not exist",
                 transactional_id,
-                ", ".join(map(str, sorted(unknown)[:10])),
+                ", ".join(map(str, sorted(gone)[:10])),
             )
-            self._drop(transactional_id, completion, unknown)
+            self._drop(completion, gone)
 
     def _retry_later(self, transactional_id: str, completion: _Completion, now: Instant) -> None:
         if transactional_id not in self._retries:
             self._retries.set(transactional_id, now.monotonic_ms + completion.retry_ms)
             completion.retry_ms = min(2 * completion.retry_ms, LAST_RETRY_MS)
 
-    def _drop(
-        self, transactional_id: str, completion: _Completion, gone: set[TopicPartition]
-    ) -> None:
+    @staticmethod
+    def _drop(completion: _Completion, gone: set[TopicPartition]) -> None:
         completion.pending -= gone
-        completion.waiting -= gone
-        for queue in self._queues.values():
-            if transactional_id in queue:
-                queue[transactional_id] -= gone
+        for each in gone:
+            del completion.unknown_since_ms[each]
 
     def _finish_if_done(self, transactional_id: str, now: Instant, result: Result[None]) -> None:
         completion = self._completions[transactional_id]
@@ -322,7 +315,7 @@ class MarkerWriter:
         for each in sent:
             transactional_id, completion = each.transactional_id, each.completion
             if self._completions.get(transactional_id) is not completion:
-                continue  # its topic was deleted, or a broker knows a newer coordinator
+                continue  # another broker knows a newer coordinator
             producer_id = completion.transaction.producer_id
             outcomes = {part: codes.get((producer_id, part)) for part in each.partitions}
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED.code in outcomes.values():

@@ -68,8 +68,9 @@ class TransactionMetadata:
 
     @property
     def is_last_fence(self) -> bool:
-        """True where the producer was shut out with epoch 32767. An end that a producer of version
-        2 has asked for comes by that epoch too, on its way to ``next_producer_id``.
+        """True where the producer was shut out with epoch 32767 by version 1, or by a coordinator
+        of Kafka before 4.3. Ends of version 2 come by that epoch too, on their way to
+        ``next_producer_id``.
         """
         return self.producer_epoch == MAX_PRODUCER_EPOCH and self.next_producer_id == NO_PRODUCER_ID
 
@@ -145,13 +146,20 @@ class TransactionMetadata:
             client_version=client_version,
         )
 
-    def fenced(self, *, now_ms: int, client_version: int) -> TransactionMetadata:
+    def fenced(
+        self, *, now_ms: int, client_version: int, next_producer_id: int = NO_PRODUCER_ID
+    ) -> TransactionMetadata:
         """Return the state in which the coordinator aborts a running transaction and shuts out its
-        producer: one epoch for the fence, and from version 2 on one more for the end.
+        producer: one epoch higher in both versions, which from version 2 on the end brings anyway.
         """
-        epoch = min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH)
-        return replace(self, producer_epoch=epoch).prepared(
-            commit=False, now_ms=now_ms, client_version=client_version
+        fence = self
+        if client_version < EPOCH_BUMP:
+            fence = replace(self, producer_epoch=min(self.producer_epoch + 1, MAX_PRODUCER_EPOCH))
+        return fence.prepared(
+            commit=False,
+            now_ms=now_ms,
+            client_version=client_version,
+            next_producer_id=next_producer_id,
         )
 
     def completed(self, now_ms: int) -> TransactionMetadata:

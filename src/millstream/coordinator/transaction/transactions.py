@@ -101,6 +101,11 @@ class Transactions:
                 return transactional_id, transaction
         return None
 
+    def is_timed_out(self, transactional_id: str, now: Instant) -> bool:
+        """True if an id runs a transaction that has reached its deadline."""
+        deadline_ms = self._timeouts.deadline(transactional_id)
+        return deadline_ms is not None and deadline_ms <= now.monotonic_ms
+
     def postpone(self, by_ms: float) -> None:
         """Move every deadline later."""
         self._timeouts.postpone(by_ms)

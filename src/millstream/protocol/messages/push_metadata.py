@@ -3,7 +3,8 @@
 The controller sends its decisions to a broker, as whole states. ``all_topic_ids`` stands in the
 first push to a broker: topics that it does not name are gone. ``sequence`` counts the pushes of one
 controller, from 1: what an old connection brings after a new one is known by it. 0 stands for a
-controller that does not count.
+controller that does not count. ``entities`` are those that have changed; where one of
+``entity_ranges`` is given, they are all that there are within it.
 """
 
 from __future__ import annotations
@@ -106,6 +107,26 @@ class PushedFeature(Struct):
     level: int = int16()
 
 
+class PushedEntity(Struct):
+    """One of ``PushMetadataRequest.entities``: its kind, its key, and what it holds; null when it
+    is gone.
+    """
+
+    kind: int = int8()
+    key: str = string()
+    value: list[PushedSetting] | None = array(PushedSetting, nullable="0+", default=None)
+
+
+class PushedEntityRange(Struct):
+    """One of ``PushMetadataRequest.entity_ranges``: keys above ``after``, up to ``through``; null
+    is no limit.
+    """
+
+    kind: int = int8()
+    after: str | None = string(nullable="0+", default=None)
+    through: str | None = string(nullable="0+", default=None)
+
+
 class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
     """Request of PushMetadata."""
 
@@ -124,6 +145,10 @@ class PushMetadataRequest(Request, key=10000, versions="0", flexible="0+"):
     features_epoch: int = int64(tag=2, default=0)
     group_settings: list[PushedSettings] | None = array(
         PushedSettings, nullable="0+", tag=3, default=None
+    )
+    entities: list[PushedEntity] | None = array(PushedEntity, nullable="0+", tag=4, default=None)
+    entity_ranges: list[PushedEntityRange] | None = array(
+        PushedEntityRange, nullable="0+", tag=5, default=None
     )
 
 

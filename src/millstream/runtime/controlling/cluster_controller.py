@@ -154,6 +154,7 @@ class ClusterController:
         self._publish_everything()
         await replicas.resume()
         self._pushes.start()
+        self.controller.entities.load()
         for deleted in deleting:
             await deleted
         self._deletions_acknowledged(self._broker_id, list(self._state.context.deletions))

@@ -10,8 +10,11 @@ or :class:`BrokerReports`; that submits an event (`controller_events`), which pl
 from __future__ import annotations
 
 from millstream.controller.context import ControllerContext
+from millstream.model.deferred import Deferred
+from millstream.model.entities import Decide, EntityKind
 from millstream.runtime.controlling.broker_reports import AskFetchers, BrokerReports
 from millstream.runtime.controlling.controller_events import ControllerEvents
+from millstream.runtime.controlling.entity_control import EntityControl
 from millstream.runtime.controlling.feature_control import FeatureControl
 from millstream.runtime.controlling.last_resort_elections import AskLogs
 from millstream.runtime.controlling.replica_control import ReplicaControl
@@ -19,7 +22,8 @@ from millstream.runtime.controlling.topic_control import TopicControl
 
 
 class Controller:
-    """The decisions about topics and settings, replicas, features, and on reports of brokers.
+    """The decisions about topics and settings, replicas, features, entities, and on reports of
+    brokers.
 
     On a broker that is not the controller every method that decides fails with NOT_CONTROLLER.
     """
@@ -34,6 +38,7 @@ class Controller:
         self.replicas = ReplicaControl(events, ask_logs)
         self.topics = TopicControl(events, self.replicas)
         self.features = FeatureControl(events)
+        self.entities = EntityControl(events)
         self.reports = BrokerReports(events, self.replicas, ask_fetchers)
 
     @property
@@ -44,6 +49,10 @@ class Controller:
     def check_active(self) -> None:
         """Raise NOT_CONTROLLER on a broker that is not the controller."""
         self._state.check_active()
+
+    def change_entities(self, kind: EntityKind, decide: Decide) -> Deferred[None]:
+        """Change entities in one step; see :meth:`EntityControl.change`."""
+        return self.entities.change(kind, decide)
 
     @property
     def context(self) -> ControllerContext:

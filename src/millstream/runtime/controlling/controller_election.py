@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.controller import paths, payloads
@@ -52,11 +52,13 @@ RETRY_MS: Final = 100
 @dataclass(frozen=True, slots=True)
 class RegisteredController:
     """Who `/controller` named when it was read last. ``creation_id`` tells one node from the next
-    of the same broker.
+    of the same broker. ``controller_epoch`` is no higher than the controller's own: the epoch is
+    read first.
     """
 
     broker_id: BrokerId
     creation_id: int
+    controller_epoch: int = field(compare=False)
 
 
 class ControllerElection:
@@ -192,7 +194,11 @@ class ControllerElection:
         current = await self._current()
         if current is not None:
             controller = payloads.read_controller(paths.CONTROLLER, current.data)
-            self.registered = RegisteredController(controller, current.creation_id)
+            self.registered = RegisteredController(
+                controller,
+                current.creation_id,
+                payloads.read_controller_epoch(paths.CONTROLLER_EPOCH, epoch.data),
+            )
             mine = current.owner == store.session_id
             if mine and self._is_elected:
                 return

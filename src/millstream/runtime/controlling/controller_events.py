@@ -17,6 +17,7 @@ from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
+from millstream.model.entities import EntityChanges, EntityKind
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import (
     BadVersionError,
@@ -176,6 +177,18 @@ class ControllerEvents:
         self.metadata.set_group_configs(self.state.context.group_configs)
         self.metadata.set_broker_configs(self.state.context.broker_configs)
         self._propagation.broker_configs_changed()
+
+    def publish_entities(self, kind: EntityKind, changes: EntityChanges) -> None:
+        """Tell every broker of entities that have changed."""
+        self.metadata.change_entities(kind, changes)
+        self._propagation.entities_changed(kind, changes)
+
+    def publish_all_entities(self) -> None:
+        """Tell every broker all entities, once they are read."""
+        entities = self.state.context.entities
+        assert entities is not None
+        self.metadata.set_entities(entities.by_kind)
+        self._propagation.entities_loaded()
 
 
 def _refuse_too_large(operations: Iterable[Operation]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId
+from millstream.model.entities import EntityKind
 from millstream.model.topic import TopicId
 
 
@@ -33,6 +34,12 @@ class MetadataPropagation(Protocol):
     def broker_configs_changed(self) -> None:
         """Tell the dynamic settings of brokers."""
 
+    def entities_changed(self, kind: EntityKind, keys: Iterable[str]) -> None:
+        """Tell of entities that have changed, or are gone."""
+
+    def entities_loaded(self) -> None:
+        """Tell all entities."""
+
     def is_behind(self, broker_id: BrokerId) -> bool:
         """True while another broker has not acknowledged every change that it was told of."""
 
@@ -56,6 +63,12 @@ class NoPropagation:
         """Tell nobody."""
 
     def broker_configs_changed(self) -> None:
+        """Tell nobody."""
+
+    def entities_changed(self, kind: EntityKind, keys: Iterable[str]) -> None:
+        """Tell nobody."""
+
+    def entities_loaded(self) -> None:
         """Tell nobody."""
 
     def is_behind(self, broker_id: BrokerId) -> bool:

@@ -18,17 +18,26 @@ from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId, BrokerNode
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
+from millstream.model.entities import EntityKind
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER, PartitionState
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.push_metadata import (
     PushedDeletion,
+    PushedEntity,
+    PushedEntityRange,
     PushedTopic,
     PushMetadataRequest,
     PushMetadataResponse,
 )
 from millstream.runtime.controlling.controller_state import ControllerState
+from millstream.runtime.controlling.entity_pushes import (
+    EVERYTHING,
+    Position,
+    take_changed,
+    take_next,
+)
 from millstream.runtime.metadata.metadata_messages import (
     broker_message,
     features_message,
@@ -65,10 +74,15 @@ class Unsent:
     brokers: bool = False
     configs: bool = False
     features: bool = False
+    entities: dict[tuple[EntityKind, str], None] = field(default_factory=dict)
+    """Entities that have changed, the oldest change first."""
+    entities_from: Position | None = None
+    """Where the entities begin that the broker is to be told whole; None for none."""
 
     def __bool__(self) -> bool:
         flags = self.everything or self.brokers or self.configs or self.features
-        return bool(flags or self.topics or self.deleted)
+        entities = self.entities or self.entities_from is not None
+        return bool(flags or self.topics or self.deleted or entities)
 
     def add_topic(self, name: str, indices: Iterable[int] | None) -> None:
         """Note that partitions of a topic changed."""
@@ -89,6 +103,9 @@ class Unsent:
             self.add_topic(name, indices)
         self.created = other.created | self.created
         self.deleted = other.deleted | self.deleted
+        self.entities = other.entities | self.entities
+        positions = [each.entities_from for each in (self, other)]
+        self.entities_from = min((each for each in positions if each is not None), default=None)
 
 
 class _Addressee:
@@ -213,9 +230,24 @@ class MetadataPushes:
             each.unsent.configs = True
         self._flush_soon()
 
+    def entities_changed(self, kind: EntityKind, keys: Iterable[str]) -> None:
+        """Tell of entities that have changed, or are gone."""
+        changed = dict.fromkeys((kind, key) for key in keys)
+        for each in self._addressees.values():
+            each.unsent.entities |= changed
+        self._flush_soon()
+
+    def entities_loaded(self) -> None:
+        """Tell all entities to everybody."""
+        for each in self._addressees.values():
+            each.unsent.entities_from = EVERYTHING
+        self._flush_soon()
+
     def _registered(self, node: BrokerNode) -> _Addressee:
         addressee = _Addressee(node)
         self._add_everything(addressee)
+        if self._state.context.entities is not None:
+            addressee.unsent.entities_from = EVERYTHING
         return addressee
 
     def _add_everything(self, addressee: _Addressee) -> None:
@@ -289,6 +321,7 @@ class MetadataPushes:
         context = self._state.context
         unsent, addressee.unsent = addressee.unsent, Unsent()
         topics = self._take_topics(unsent, addressee.unsent)
+        entities, ranges = self._take_entities(unsent, addressee.unsent)
         self._sequence += 1
         request = PushMetadataRequest(
             controller_id=self._broker_id,
@@ -308,6 +341,8 @@ class MetadataPushes:
             features=features_message(context.features),
             features_epoch=context.features.epoch,
             group_settings=settings_message(context.group_configs) if unsent.configs else None,
+            entities=entities or None,
+            entity_ranges=ranges or None,
         )
         return request, unsent
 
@@ -330,6 +365,27 @@ class MetadataPushes:
             messages.append(topic_message(topic, indices, created=created))
             count += len(messages[-1].partitions)
         return messages
+
+    def _take_entities(
+        self, unsent: Unsent, rest: Unsent
+    ) -> tuple[list[PushedEntity], list[PushedEntityRange]]:
+        """Return the first entities that fit into one push; ``rest`` gets the others."""
+        entities = self._state.context.entities
+        if entities is None:
+            rest.entities, unsent.entities = unsent.entities, {}
+            rest.entities_from, unsent.entities_from = unsent.entities_from, None
+            return [], []
+        messages, left = take_changed(entities, unsent.entities)
+        for each in left:
+            del unsent.entities[each]
+        rest.entities = left
+        if left or unsent.entities_from is None:
+            rest.entities_from = unsent.entities_from
+            unsent.entities_from = None
+            return messages, []
+        chunk = take_next(entities, unsent.entities_from)
+        rest.entities_from = chunk.following
+        return [*messages, *chunk.entities], [chunk.range]
 
     def _answered(self, addressee: _Addressee, sent: Unsent, answer: Deferred[Response]) -> None:
         addressee.under_way = False

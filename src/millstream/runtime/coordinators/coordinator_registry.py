@@ -8,7 +8,7 @@ nothing starts without them. Kafka: the ``case`` over ``CoordinatorType`` in ``K
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,6 +35,9 @@ class Coordinator(Protocol):
 
     def stop(self) -> None:
         """Answer everybody who waits, and end."""
+
+    def describe_shards(self) -> Iterator[str]:
+        """Yield the partitions that do not serve, or have something to wait for."""
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """Take note of any topic that was created or has changed."""
@@ -100,6 +103,10 @@ class CoordinatorRegistry:
             ErrorCode.INVALID_REQUEST,
             f"this broker has no coordinator for keys of type {key_type}",
         )
+
+    def made(self) -> Iterator[Coordinator]:
+        """Yield the coordinators that were needed."""
+        return (entry.made for entry in self._entries if entry.made is not None)
 
     def begin(self) -> None:
         """Run the coordinators of what is kept here already, and from now on of what comes."""

@@ -194,6 +194,20 @@ class CoordinatorRuntime(Generic[S]):
             if driver.state is not State.CLOSED:
                 yield driver
 
+    def describe_shards(self) -> Iterator[str]:
+        """Yield the partitions that load or do not serve, each with what it waits for."""
+        for index, driver in sorted(self._drivers.items()):
+            waits = driver.waits_for
+            if waits:
+                yield f"{self.topic}-{index}: {waits}"
+
+    def active_shards(self) -> Iterator[S]:
+        """Yield the state machines that serve, to be looked at."""
+        for driver in self.open_drivers():
+            shard = driver.active_shard
+            if shard is not None:
+                yield shard
+
     def stop(self) -> None:
         """End every shard."""
         if self._look_timer is not None:

@@ -180,6 +180,20 @@ class ShardDriver(Generic[S]):
 
     # Operations
 
+    @property
+    def waits_for(self) -> str:
+        """What this shard waits for; empty while it serves."""
+        if self.state is not State.ACTIVE:
+            return f"it is {self.state.name.lower()}"
+        if self._is_suspended:
+            return "it may not speak for its partition, or not write to it"
+        return f"{len(self._postponed)} operations are postponed" if self._postponed else ""
+
+    @property
+    def active_shard(self) -> S | None:
+        """The state machine, to be looked at; None unless it is loaded and serves."""
+        return self._shard if self.state is State.ACTIVE else None
+
     def write(
         self, operation: Callable[[S, Instant], Result[R]], reply: Deferred[R] | None = None
     ) -> Deferred[R]:

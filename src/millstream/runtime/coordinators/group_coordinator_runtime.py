@@ -6,7 +6,7 @@ A group lives in the partition of ``__consumer_offsets`` that its id hashes to. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -129,6 +129,14 @@ class GroupCoordinatorRuntime:
             self._expiry_timer.cancel()
             self._expiry_timer = None
         self._runtime.stop()
+
+    def active_shards(self) -> Iterator[GroupCoordinator]:
+        """Yield the coordinators of the partitions that are loaded and served here."""
+        return self._runtime.active_shards()
+
+    def describe_shards(self) -> Iterator[str]:
+        """Yield the partitions that do not serve, or have something to wait for."""
+        return self._runtime.describe_shards()
 
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """See :meth:`CoordinatorRuntime.topic_changed`."""

@@ -9,7 +9,7 @@ and snapshots that hold that back are written again. Kafka: ``ShareCoordinatorSe
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from millstream.config.broker import BrokerConfig
@@ -93,6 +93,10 @@ class ShareCoordinatorRuntime:
         self._timers = [None, None]
         self._runtime.stop()
 
+    def describe_shards(self) -> Iterator[str]:
+        """Yield the partitions that do not serve, or have something to wait for."""
+        return self._runtime.describe_shards()
+
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """See :meth:`CoordinatorRuntime.topic_changed`."""
         self._runtime.topic_changed(image, created=created)
@@ -166,6 +170,9 @@ class ShareCoordinatorRuntime:
     def _prune(self) -> None:
         self._prune_later()
         self._one_by_one(_prune)
+        self._one_by_one(
+            lambda driver: driver.write(lambda shard, _: shard.forget_missing_topics())
+        )
 
     def _snapshot_cold_later(self) -> None:
         interval_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms

@@ -8,7 +8,8 @@ every ``transaction.remove.expired.transaction.cleanup.interval.ms``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -23,18 +24,20 @@ from millstream.coordinator.transaction.settings import TransactionSettings
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import TRANSACTION_VERSION
 from millstream.model.leadership import NO_LEADER
 from millstream.model.topic import TRANSACTION_STATE_TOPIC
 from millstream.protocol.messages import describe_transactions, list_transactions
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
-from millstream.runtime.coordinators.coordinator_shard import RequestSender
+from millstream.runtime.coordinators.coordinator_shard import RequestSender, ShardDriver
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partitions import Partitions as HostedPartitions
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -108,12 +111,12 @@ class TransactionCoordinatorRuntime:
         self._repeat(
             self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             "timeouts",
-            lambda shard, now: shard.abort_timed_out(now),
+            lambda driver: spawn(self._abort_timed_out(driver)),
         )
         self._repeat(
             self._config.transaction_remove_expired_transaction_cleanup_interval_ms,
             "expiry",
-            lambda shard, now: shard.expire_ids(now),
+            lambda driver: driver.write(lambda shard, now: shard.expire_ids(now)),
         )
 
     def stop(self) -> None:
@@ -123,12 +126,20 @@ class TransactionCoordinatorRuntime:
         self._timers.clear()
         self._runtime.stop()
 
+    def active_shards(self) -> Iterator[TransactionCoordinator]:
+        """Yield the coordinators of the partitions that are loaded and served here."""
+        return self._runtime.active_shards()
+
+    def describe_shards(self) -> Iterator[str]:
+        """Yield the partitions that do not serve, or have something to wait for."""
+        return self._runtime.describe_shards()
+
     def topic_changed(self, image: TopicImage, *, created: bool) -> None:
         """See :meth:`CoordinatorRuntime.topic_changed`."""
         self._runtime.topic_changed(image, created=created)
 
     def topic_deleted(self, image: TopicImage) -> None:
-        """See :meth:`CoordinatorRuntime.topic_deleted`; its partitions get no markers."""
+        """See :meth:`CoordinatorRuntime.topic_deleted`."""
         self._runtime.topic_deleted(image)
 
     def partition_for(self, transactional_id: str) -> int:
@@ -242,6 +253,23 @@ class TransactionCoordinatorRuntime:
         assert isinstance(outcome, ProducerIdAndEpoch), "one new producer id is enough"
         return outcome
 
+    async def _abort_timed_out(self, driver: ShardDriver[TransactionCoordinator]) -> None:
+        """Abort what has timed out in one shard; what fails is tried again the next time."""
+        try:
+            exhausted = await driver.write(lambda shard, now: shard.abort_timed_out(now))
+            for transactional_id in exhausted:
+                await self._abort_exhausted(driver, transactional_id)
+        except KafkaError as error:
+            log.debug("transactions that have timed out are not aborted: %s", error)
+
+    async def _abort_exhausted(
+        self, driver: ShardDriver[TransactionCoordinator], transactional_id: str
+    ) -> None:
+        new_producer_id = await self._new_producer_id()
+        driver.write(
+            lambda shard, now: shard.abort_exhausted(transactional_id, new_producer_id, now)
+        )
+
     def _write(
         self,
         transactional_id: str,
@@ -268,7 +296,7 @@ class TransactionCoordinatorRuntime:
         self,
         interval_ms: int,
         name: str,
-        operation: Callable[[TransactionCoordinator, Instant], Result[None]],
+        operation: Callable[[ShardDriver[TransactionCoordinator]], Deferred[None]],
     ) -> None:
         """Run an operation on every shard each time the interval has passed."""
 
@@ -280,7 +308,7 @@ class TransactionCoordinatorRuntime:
                 # One shard in each pass of the loop: requests are served in between.
                 driver = next(pending, None)
                 if driver is not None:
-                    driver.write(operation)
+                    operation(driver)
                     self._clock.call_soon(next_shard)
 
             next_shard()

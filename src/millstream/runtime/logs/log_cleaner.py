@@ -98,6 +98,10 @@ class LogCleaner:
         self._checkpoints: dict[TopicPartition, tuple[TopicId | None, Offset]] = {}
         self._uncleanable: dict[TopicPartition, TopicId | None] = {}
         self._outdated: set[str] = set()
+        self.runs = 0
+        """Logs that were cleaned."""
+        self.run_ms = 0.0
+        """The time that took."""
         self._timer: TimerHandle | None = None
         self._stopped = True
 
@@ -134,6 +138,11 @@ class LogCleaner:
     def busy(self) -> Collection[TopicPartition]:
         """The partitions that are being cleaned: retention leaves them for the next time."""
         return self._jobs.keys()
+
+    @property
+    def uncleanable(self) -> Collection[TopicPartition]:
+        """The partitions that could not be cleaned and are left alone."""
+        return self._uncleanable.keys()
 
     def first_dirty_offset(self, topic_partition: TopicPartition) -> Offset | None:
         """Return how far a log is clean, None where nothing is known."""
@@ -302,6 +311,8 @@ class LogCleaner:
         self._checkpoints[opened.topic_partition] = (opened.topic_id, end_offset)
         await self._write_checkpoint(opened.log_directory)
         stats = cleaning.stats
+        self.runs += 1
+        self.run_ms += self._clock.monotonic_ms() - started_ms
         log.info(
             "cleaned %s from offset %d to %d in %.1f s: %.1f MiB read, %.1f MiB left, %d keys",
             opened.topic_partition,

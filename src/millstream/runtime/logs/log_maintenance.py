@@ -61,6 +61,8 @@ class LogMaintenance:
         )
         self._timers: dict[str, TimerHandle] = {}
         self._checkpointing = False
+        self.deleted_segments = 0
+        """Segments that retention has deleted."""
         self._outdated = False
         """True when logs are gone that the checkpoints on disk, or on their way there, may name."""
 
@@ -110,7 +112,10 @@ class LogMaintenance:
         self._timers[duty] = self._clock.call_later(first_ms, fire)
 
     def _retain(self) -> None:
-        self._log_manager.delete_old_segments(now_ms=self._clock.now_ms(), busy=self._busy())
+        now_ms = self._clock.now_ms()
+        self.deleted_segments += self._log_manager.delete_old_segments(
+            now_ms=now_ms, busy=self._busy()
+        )
 
     def _remove(self) -> None:
         plan = self._log_manager.removals.take_due(self._clock.now_ms())

@@ -8,6 +8,7 @@
 `isr_proposals`                 requests to the controller: ISRs
 `offline_replica_reports`       requests to the controller: replicas that cannot be served
 `silent_follower_reports`       requests to the controller: followers that do not fetch
+`unheard_controller`            when to read the store in place of what no controller tells
 `stored_states`                 states of partitions in the store, where no controller answers
 `controlled_shutdown`           leaderships move away before a stop
 `cluster_controller`            this broker as the controller, when it is elected
@@ -23,6 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from millstream.controller.adoption import Adoption, FoundLog, plan_arrival
@@ -37,9 +39,13 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import MetadataStore
 from millstream.model.topic import TopicPartition, topic_id_to_text
-from millstream.runtime.broker_channels import BrokerChannels, Network
+from millstream.runtime.broker_channels import BrokerChannels, Network, NewSaslClient
 from millstream.runtime.controlling.cluster_controller import ClusterController, LocalObservations
-from millstream.runtime.controlling.cluster_reading import prepare_store, read_cluster
+from millstream.runtime.controlling.cluster_reading import (
+    prepare_store,
+    read_cluster,
+    read_entities,
+)
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.controller_election import RegisteredController
 from millstream.runtime.controlling.controller_state import ControllerState
@@ -47,11 +53,16 @@ from millstream.runtime.membership.broker_registration import BrokerRegistration
 from millstream.runtime.membership.controlled_shutdown import ControlledShutdown
 from millstream.runtime.membership.controller_channel import ControllerChannel
 from millstream.runtime.membership.controller_failure_detector import ControllerFailureDetector
-from millstream.runtime.membership.failure_detector import FailureDetector
+from millstream.runtime.membership.failure_detector import (
+    RENEW_MS,
+    UNAUTHENTICATED_RENEW_MS,
+    FailureDetector,
+)
 from millstream.runtime.membership.isr_proposals import IsrProposals
 from millstream.runtime.membership.offline_replica_reports import OfflineReplicaReports
 from millstream.runtime.membership.silent_follower_reports import SilentFollowerReports
 from millstream.runtime.membership.stored_states import StoredStates
+from millstream.runtime.membership.unheard_controller import UnheardController
 from millstream.runtime.metadata.broker_metadata import (
     BrokerMetadata,
     BrokerStateListener,
@@ -78,6 +89,8 @@ class LocalBroker:
     """The in-sync followers that have stopped to fetch (``ReplicaManager.check_contact``)."""
     read_states_of: Callable[[Collection[BrokerId]], None]
     """Reads the stored states of the partitions led here that some followers keep."""
+    read_all_states: Callable[[], None]
+    """Reads the stored states of all partitions that have a replica here."""
     unreachable_leaders: Callable[[], Collection[BrokerId]]
     """The leaders that do not answer this broker's fetches."""
     listener: BrokerStateListener
@@ -87,6 +100,9 @@ class LocalBroker:
     everything."""
     on_store_failed: Callable[[StorageError], None]
     """Called with the error of a disk that failed under the metadata store."""
+    new_sasl: NewSaslClient | None = None
+    """Makes this broker's side of an authentication to another one; None where none is asked
+    for."""
 
 
 class ClusterMember:
@@ -109,6 +125,8 @@ class ClusterMember:
         self._store = store
         self._clock = clock
         self._was_told = False
+        self._told_epoch: int | None = None
+        """The broker epoch in which this broker has last heard a controller, or was it."""
         self._gone_controller: RegisteredController | None = None
         """The controller whose end was logged last."""
         self.listener_name = listener_name
@@ -120,6 +138,7 @@ class ClusterMember:
             clock,
             client_id=f"broker-{broker_id}",
             endpoint_of=lambda each: cache.endpoint(each, listener_name),
+            new_sasl=broker.new_sasl,
         )
         self._failure_detector = FailureDetector(
             clock,
@@ -128,6 +147,7 @@ class ClusterMember:
             broker_id,
             listener_name=listener_name,
             on_gone=self._broker_is_gone,
+            renew_ms=RENEW_MS if broker.new_sasl is None else UNAUTHENTICATED_RENEW_MS,
         )
         self.metadata = BrokerMetadata(
             broker_id,
@@ -168,6 +188,9 @@ class ClusterMember:
             self.channel.report_silent_followers,
             broker.read_states_of,
         )
+        self._unheard_controller = UnheardController(
+            clock, registered=self._unheard, look=partial(self._look_into_store, broker)
+        )
         self.stored_states = StoredStates(store, self.metadata, clock)
         self._shutdown = ControlledShutdown(
             self.channel,
@@ -203,6 +226,7 @@ class ClusterMember:
                 f"the metadata is of cluster {stored}, the log directories are of {cluster_id}",
             )
         nodes = await read_cluster(self._store)
+        entities = await read_entities(self._store)
         context = load_context(nodes, piecemeal=True)
         context.deletions = load_deletions(nodes)
         self._state.context = context
@@ -212,6 +236,7 @@ class ClusterMember:
         metadata.set_features(context.features)
         metadata.set_broker_configs(context.broker_configs)
         metadata.set_group_configs(context.group_configs)
+        metadata.set_entities(entities.by_kind)
         metadata.set_brokers(each.node for each in load_brokers(nodes))
         for topic in context.topics.values():
             if all(state.partition_epoch >= 0 for state in topic.partitions):
@@ -238,6 +263,17 @@ class ClusterMember:
         self._failure_detector.start()
         self._offline_reports.start()
         self._silent_follower_reports.start()
+        self._unheard_controller.start()
+
+    @property
+    def is_registered(self) -> bool:
+        """True while this broker is registered, as far as it knows."""
+        return self.metadata.broker_epoch is not None
+
+    @property
+    def is_told(self) -> bool:
+        """True once a controller has told this broker its part, in any registration."""
+        return self._was_told or self._election.is_ready
 
     def until_known(self) -> Deferred[None]:
         """Return what is filled once the controller knows this broker, and no later than
@@ -248,10 +284,9 @@ class ClusterMember:
         return spawn(self._until_known())
 
     async def _until_known(self) -> None:
-        def is_known() -> bool:
-            return self._was_told or self._election.is_ready
-
-        if not await until(self._clock, is_known, limit_ms=KNOWN_LIMIT_MS, look_ms=LOOK_MS):
+        if not await until(
+            self._clock, lambda: self.is_told, limit_ms=KNOWN_LIMIT_MS, look_ms=LOOK_MS
+        ):
             log.warning("no controller has told this broker anything yet")
 
     # --- the controller on another broker ---------------------------------------------------------
@@ -260,7 +295,31 @@ class ClusterMember:
         """Take over a push of the controller; KafkaErrors as ``BrokerMetadata.apply``."""
         self.metadata.apply(update)
         self._was_told = True  # a controller sends to a registration that it knows
+        self._told_epoch = self.metadata.broker_epoch
         self._controller_failure_detector.heard()
+        self._unheard_controller.heard()
+
+    def _unheard(self) -> RegisteredController | None:
+        """Return the controller on another broker; None while there is nothing to read without it:
+        what the store says may be of the registration before, until a controller has told this one
+        something.
+        """
+        registered = self._election.registered
+        if self._state.is_active:
+            self._told_epoch = self.metadata.broker_epoch
+            return None
+        if (
+            registered is None
+            or registered.broker_id == self.metadata.broker_id
+            or self.metadata.broker_epoch is None
+            or self.metadata.broker_epoch != self._told_epoch
+        ):
+            return None
+        return registered
+
+    def _look_into_store(self, broker: LocalBroker, registered: RegisteredController) -> None:
+        self.metadata.find_controller(registered.broker_id, registered.controller_epoch)
+        broker.read_all_states()
 
     def _controller_endpoint(self) -> Endpoint | None:
         """Return where the controller listens; None when it is not known, or this broker."""
@@ -309,6 +368,7 @@ class ClusterMember:
         self._failure_detector.stop()
         self._offline_reports.stop()
         self._silent_follower_reports.stop()
+        self._unheard_controller.stop()
         return spawn(self._stop())
 
     async def _stop(self) -> None:

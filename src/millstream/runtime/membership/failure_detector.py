@@ -33,6 +33,9 @@ AGAIN_MS: Final = 30.0
 """From a first refusal to the attempt that is to confirm it."""
 RETRY_MS: Final = 250.0
 RENEW_MS: Final = 60_000.0
+UNAUTHENTICATED_RENEW_MS: Final = 4_000.0
+"""Where brokers authenticate to each other by SASL: these connections do not, so the other side
+closes them at its deadline."""
 ATTEMPT_TIMEOUT_MS: Final = 1_000.0
 SHORT_MS: Final = 1_000.0
 """A connection that is closed earlier than this is no reason to try again at once: a process that
@@ -56,6 +59,7 @@ class FailureDetector:
         *,
         listener_name: str,
         on_gone: Callable[[BrokerNode], None],
+        renew_ms: float = RENEW_MS,
     ) -> None:
         self._clock = clock
         self._network = network
@@ -63,6 +67,7 @@ class FailureDetector:
         self._broker_id = broker_id
         self._listener_name = listener_name
         self._on_gone = on_gone
+        self._renew_ms = renew_ms
         self._monitors: dict[BrokerId, tuple[BrokerNode, BrokerMonitor]] = {}
         self._stopped = True
 
@@ -100,6 +105,7 @@ class FailureDetector:
             node.endpoint(self._listener_name),
             on_missing=lambda missing: self._note(node.broker_id, missing),
             on_gone=lambda: self._on_gone(node),
+            renew_ms=self._renew_ms,
         )
         self._monitors[node.broker_id] = (node, monitor)
         monitor.start()
@@ -127,12 +133,14 @@ class BrokerMonitor:
         *,
         on_missing: Callable[[bool], None],
         on_gone: Callable[[], None],
+        renew_ms: float = RENEW_MS,
     ) -> None:
         self._clock = clock
         self._network = network
         self._endpoint = endpoint
         self._on_missing = on_missing
         self._on_gone = on_gone
+        self._renew_ms = renew_ms
         self._held: _Connection | None = None
         self._trying: _Connection | None = None
         self._timer: TimerHandle | None = None
@@ -179,7 +187,7 @@ class BrokerMonitor:
         connection.since_ms = self._clock.monotonic_ms()
         self._refusals = 0
         self._on_missing(False)
-        self._later(RENEW_MS, self.start)
+        self._later(self._renew_ms, self.start)
 
     def ended(self, connection: _Connection, reason: str) -> None:
         """Decide what a closed connection, or an attempt that failed, means."""

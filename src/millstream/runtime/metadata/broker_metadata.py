@@ -22,6 +22,7 @@ from millstream.config.dynamic import DynamicConfig
 from millstream.config.topic import TopicConfig, stored_topic_config
 from millstream.controller.context import NOT_STORED, TopicState
 from millstream.model.broker import BrokerId, BrokerNode
+from millstream.model.entities import EntityChanges, EntityKind, EntityValue
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import PartitionState
@@ -59,6 +60,15 @@ class TopicUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class EntityRange:
+    """The keys of a kind above ``after``, up to ``through``; None is no limit."""
+
+    kind: EntityKind
+    after: str | None
+    through: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class MetadataUpdate:
     """One push of a controller to one broker."""
 
@@ -78,6 +88,10 @@ class MetadataUpdate:
     """The finalized features; None from a controller that does not know of them."""
     group_configs: Mapping[str, Mapping[str, str]] | None = None
     """When given: all settings of groups, by group id."""
+    entities: Mapping[EntityKind, EntityChanges] = field(default_factory=dict)
+    """Entities that have changed, or are gone."""
+    entity_ranges: Sequence[EntityRange] = ()
+    """Ranges of which ``entities`` has all that there are."""
 
 
 @dataclass(slots=True)
@@ -195,7 +209,16 @@ class BrokerMetadata:
     def set_features(self, features: FinalizedFeatures) -> None:
         """Take over which levels of features are finalized."""
         if features != self.cache.features:
-            self.cache.features = features
+            self.cache.set_features(features)
+
+    def set_entities(self, entities: Mapping[EntityKind, Mapping[str, EntityValue]]) -> None:
+        """Take over all entities of all kinds."""
+        for kind in EntityKind:
+            self.cache.entities.replace(kind, entities.get(kind, {}))
+
+    def change_entities(self, kind: EntityKind, changes: EntityChanges) -> None:
+        """Take over entities that have changed; None stands for one that is gone."""
+        self.cache.entities.change(kind, changes)
 
     def set_brokers(self, brokers: Iterable[BrokerNode]) -> None:
         """Take over which brokers are alive."""
@@ -225,6 +248,12 @@ class BrokerMetadata:
                 f"controller epoch {controller_epoch} is older than {self.controller_epoch}",
             )
 
+    def find_controller(self, controller_id: BrokerId, controller_epoch: int) -> None:
+        """Take over who the controller is from the metadata store, unless a later one is known."""
+        if controller_epoch > self.controller_epoch:
+            self.controller_epoch = controller_epoch
+            self.cache.controller_id = controller_id
+
     def apply(self, update: MetadataUpdate) -> None:
         """Take over a push, or raise the KafkaError that says why not.
 
@@ -247,6 +276,7 @@ class BrokerMetadata:
             self.set_broker_configs(configs)
         if update.group_configs is not None:
             self.set_group_configs(update.group_configs)
+        self._apply_entities(update)
         for name, topic_id in update.deleted:
             self.remove(name, topic_id)
         if update.all_topic_ids is not None:
@@ -257,6 +287,17 @@ class BrokerMetadata:
         incomplete = [each.name for each in update.topics if not self.apply_topic(each)]
         if incomplete:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(incomplete))
+
+    def _apply_entities(self, update: MetadataUpdate) -> None:
+        for each in update.entity_ranges:
+            self.cache.entities.replace_range(
+                each.kind,
+                after=each.after,
+                through=each.through,
+                named=update.entities.get(each.kind, {}),
+            )
+        for kind, changes in update.entities.items():
+            self.change_entities(kind, changes)
 
     def _check_order(self, update: MetadataUpdate) -> None:
         """Raise INVALID_UPDATE_VERSION for a push that a newer one has overtaken: a controller that

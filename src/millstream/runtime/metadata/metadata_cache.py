@@ -6,7 +6,7 @@ so a reader that holds one sees one moment of the topic.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from millstream.config.topic import TopicConfig
@@ -14,6 +14,7 @@ from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import INTERNAL_TOPICS, TopicId
+from millstream.runtime.metadata.entity_table import EntityTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,37 @@ class TopicImage:
 
 
 class MetadataCache:
-    """The newest image of every topic, by name and by id, and the live brokers."""
+    """The newest image of every topic, by name and by id, and the live brokers.
 
-    def __init__(self, cluster_id: str) -> None:
+    ``on_features_changed`` is called with the finalized features once they are shown.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        *,
+        on_features_changed: Callable[[FinalizedFeatures], None] | None = None,
+    ) -> None:
         self.cluster_id = cluster_id
+        self._on_features_changed = on_features_changed
         self.controller_id = BrokerId(-1)
         self.features = FinalizedFeatures()
         """What all brokers of the cluster have switched on."""
         self.group_configs: Mapping[str, Mapping[str, str]] = {}
         """The settings of groups that have any, by group id."""
+        self.entities = EntityTable()
+        """Rules of access, users, quotas, delegation tokens."""
         self.brokers: dict[BrokerId, BrokerNode] = {}
         self.missing: set[BrokerId] = set()
         """Live brokers whose address refuses connections just now (`failure_detector`)."""
         self._by_name: dict[str, TopicImage] = {}
         self._by_id: dict[TopicId, TopicImage] = {}
+
+    def set_features(self, features: FinalizedFeatures) -> None:
+        """Show which levels of features are finalized."""
+        self.features = features
+        if self._on_features_changed is not None:
+            self._on_features_changed(features)
 
     def is_reachable(self, broker_id: BrokerId) -> bool:
         """True for a live broker to which a client may be sent."""

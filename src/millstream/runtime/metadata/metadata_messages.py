@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from millstream.controller.context import TopicState
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
+from millstream.model.entities import EntityChanges, EntityKind, EntityValue
 from millstream.model.features import FinalizedFeatures
 from millstream.model.leadership import IsrMember, LeaderRecoveryState, PartitionState
 from millstream.protocol.messages.push_metadata import (
     PushedBroker,
     PushedEndpoint,
+    PushedEntity,
+    PushedEntityRange,
     PushedFeature,
     PushedMember,
     PushedPartition,
@@ -19,7 +22,7 @@ from millstream.protocol.messages.push_metadata import (
     PushedTopic,
     PushMetadataRequest,
 )
-from millstream.runtime.metadata.broker_metadata import MetadataUpdate, TopicUpdate
+from millstream.runtime.metadata.broker_metadata import EntityRange, MetadataUpdate, TopicUpdate
 
 
 def partition_message(index: int, state: PartitionState) -> PushedPartition:
@@ -127,6 +130,32 @@ def features_message(features: FinalizedFeatures) -> list[PushedFeature]:
     return [PushedFeature(name=name, level=level) for name, level in features.levels.items()]
 
 
+def entity_message(kind: EntityKind, key: str, value: EntityValue | None) -> PushedEntity:
+    """Return an entity, or (None) that it is gone, as a message."""
+    settings = None if value is None else _settings(value)
+    return PushedEntity(kind=kind.value, key=key, value=settings)
+
+
+def entity_range_message(
+    kind: EntityKind, *, after: str | None, through: str | None
+) -> PushedEntityRange:
+    """Return a range of keys as a message."""
+    return PushedEntityRange(kind=kind.value, after=after, through=through)
+
+
+_KINDS = {kind.value: kind for kind in EntityKind}
+
+
+def _entities(messages: Iterable[PushedEntity]) -> dict[EntityKind, EntityChanges]:
+    """Return changes by kind; kinds that this broker does not know are left out."""
+    found: dict[EntityKind, dict[str, EntityValue | None]] = {}
+    for each in messages:
+        if each.kind in _KINDS:
+            value = None if each.value is None else {s.name: s.value for s in each.value}
+            found.setdefault(_KINDS[each.kind], {})[each.key] = value
+    return dict(found)
+
+
 def _settings(texts: Mapping[str, str]) -> list[PushedSetting]:
     return [PushedSetting(name=name, value=value) for name, value in texts.items()]
 
@@ -144,6 +173,12 @@ def metadata_update(request: PushMetadataRequest) -> MetadataUpdate:
         broker_configs=_settings_of(request.broker_settings),
         group_configs=_settings_of(request.group_settings),
         sequence=request.sequence,
+        entities=_entities(request.entities or ()),
+        entity_ranges=[
+            EntityRange(_KINDS[each.kind], each.after, each.through)
+            for each in request.entity_ranges or ()
+            if each.kind in _KINDS
+        ],
         features=None
         if request.features is None
         else FinalizedFeatures(

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
-from millstream.runtime.replicas.fetch_reader import FetchedPartition, FetchParams, FetchReader
+from millstream.protocol.messages.fetch import PartitionData
+from millstream.runtime.replicas.fetch_reader import (
+    FetchParams,
+    FetchReader,
+    is_urgent,
+    not_here,
+)
 from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.storage.log import ReadAhead
 
@@ -37,39 +43,27 @@ _NOT_KNOWN: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 class FetchOutcome:
     """What one run over the partitions has found. With anything ``cold`` it is no answer yet."""
 
-    __slots__ = (
-        "bytes_left",
-        "cold",
-        "is_whole",
-        "looked_at",
-        "partitions",
-        "reads",
-        "size",
-        "throttled_size",
-        "unknown",
-        "urgent",
-        "woken",
-    )
+    # What is seldom set has its default in the class.
+    throttled_size = 0
+    """Bytes that count under the leader's rate limit."""
+    urgent = False
+    """True where there is something to say that is not to wait for records."""
+    is_whole = True
+    """False while slices of the fetch's partitions are still to be read."""
+    looked_at = 0
+    """How many partitions the slices have had so far."""
+    woken: Deferred[bool] | None = None
+    """Filled when a partition of a slice that was read has moved (``FetchWaiter``)."""
 
     def __init__(self, max_bytes: int) -> None:
-        self.reads: list[tuple[PartitionFetch, FetchedPartition]] = []
+        self.reads: list[tuple[PartitionFetch, PartitionData]] = []
         """Partitions that were looked at, in order."""
-        self.unknown: list[tuple[PartitionFetch, FetchedPartition]] = []
+        self.unknown: list[tuple[PartitionFetch, PartitionData]] = []
         """What is not here."""
         self.partitions: list[Partition] = []
         self.cold: list[ReadAhead] = []
         self.size = 0
-        self.throttled_size = 0
-        """Bytes that count under the leader's rate limit."""
-        self.urgent = False
-        """True where there is something to say that is not to wait for records."""
-        self.is_whole = True
-        """False while slices of the fetch's partitions are still to be read."""
-        self.looked_at = 0
-        """How many partitions the slices have had so far."""
         self.bytes_left = max_bytes
-        self.woken: Deferred[bool] | None = None
-        """Filled when a partition of a slice that was read has moved (``FetchWaiter``)."""
 
 
 class DelayedFetch:
@@ -79,18 +73,13 @@ class DelayedFetch:
     have no news, which is for the sessions of readers that remember what they were told.
     """
 
-    __slots__ = (
-        "_cancelled",
-        "_end_ms",
-        "_fetches",
-        "_looks_left",
-        "_partitions",
-        "_reader",
-        "_skips_quiet",
-        "_throttle",
-        "_waiter",
-        "params",
-    )
+    _cancelled = False
+    _end_ms = 0.0
+    """Until when a fetch of several slices waits, 0 for one that does not."""
+    _looks_left = _MOST_LOOKS
+    _throttle: ThrottledSide | None = None
+    """The rate limit of a follower's fetch."""
+    _waiter: FetchWaiter | None = None
 
     def __init__(
         self,
@@ -104,25 +93,18 @@ class DelayedFetch:
         self.params = params
         self._partitions = partitions
         self._skips_quiet = skips_quiet
-        self._reader = FetchReader(partitions, params)
-        self._throttle: ThrottledSide | None = None
-        """The rate limit of a follower's fetch."""
-        if self._reader.of_replica and partitions.replicas is not None:
+        self._reader = reader = FetchReader(partitions, params)
+        if reader.of_replica and partitions.replicas is not None:
             self._throttle = partitions.replicas.context.throttle.leader
-        self._looks_left = _MOST_LOOKS
-        self._waiter: FetchWaiter | None = None
-        self._end_ms = 0.0
-        """Until when a fetch of several slices waits, 0 for one that does not."""
-        self._cancelled = False
 
     def start(self, wait_ms: float) -> FetchOutcome | Deferred[FetchOutcome]:
         """Read, and wait where that is less than what is asked for; at once where it can be."""
         if len(self._fetches) > SLICE and wait_ms > 0:
             self._end_ms = self._partitions.clock.monotonic_ms() + wait_ms
         outcome = self._begin()
-        if not outcome.is_whole or outcome.cold:
+        if outcome.cold or not outcome.is_whole:
             return spawn(self._finish(outcome, wait_ms))
-        if self._is_enough(outcome) or wait_ms <= 0:
+        if outcome.size >= self.params.min_bytes or outcome.urgent or wait_ms <= 0:
             return outcome
         return spawn(self._wait(outcome, wait_ms))
 
@@ -150,7 +132,9 @@ class DelayedFetch:
                 assert self._waiter is not None
                 self._waiter.data_arrived(outcome.size)
             data_arrived = await woken
-            outcome = await self._in_memory(self._begin())
+            outcome = self._begin()
+            if outcome.cold or not outcome.is_whole:
+                outcome = await self._in_memory(outcome)
             # Bytes that arrived are not always for this reader: it may see committed ones alone.
             is_over = not data_arrived or clock.monotonic_ms() >= self._end_ms
             if is_over or self._is_enough(outcome):
@@ -215,8 +199,9 @@ class DelayedFetch:
         if self._throttle is not None:
             self._reader.is_throttled = self._throttle.is_exceeded()
         outcome = FetchOutcome(self.params.max_bytes)
-        if len(self._fetches) <= SLICE:
-            self._read(outcome, self._fetches)
+        fetches = self._fetches
+        if len(fetches) <= SLICE:
+            self._read(outcome, fetches)
             return outcome
         self._leave()
         if self._end_ms:
@@ -236,6 +221,7 @@ class DelayedFetch:
 
     def _read(self, outcome: FetchOutcome, fetches: Sequence[PartitionFetch]) -> None:
         reader = self._reader
+        waits_for_disk = self._looks_left == 0
         for fetch in fetches:
             quiet = fetch.quiet_at
             if quiet is not None and self._skips_quiet and not reader.has_news(quiet, fetch):
@@ -244,7 +230,7 @@ class DelayedFetch:
             try:
                 partition = reader.find(fetch)
             except KafkaError as error:
-                outcome.unknown.append((fetch, FetchedPartition(error.error, aborted=[])))
+                outcome.unknown.append((fetch, not_here(fetch.partition, error.error)))
                 # What nobody knows does not end the wait for the rest, as in Kafka.
                 outcome.urgent |= error.error not in _NOT_KNOWN
                 continue
@@ -255,22 +241,24 @@ class DelayedFetch:
                 fetch,
                 max_bytes=min(fetch.max_bytes, left),
                 min_one_batch=not outcome.size,
-                wait_for_disk=self._looks_left == 0,
+                wait_for_disk=waits_for_disk,
             )
             if isinstance(found, ReadAhead):
                 outcome.cold.append(found)
                 outcome.bytes_left = max(0, left - found.size)
                 continue
             outcome.reads.append((fetch, found))
-            if found.size:
-                outcome.bytes_left = max(0, left - found.size)
-                outcome.size += found.size
+            records = found.records
+            if records:
+                size = len(records)
+                outcome.bytes_left = left - size if size < left else 0
+                outcome.size += size
                 if self._throttle is not None and self._throttle.names(partition):
-                    outcome.throttled_size += found.size
+                    outcome.throttled_size += size
             else:
                 if left < 0:  # refused with the first partition; the others find a limit of nothing
                     outcome.bytes_left = 0
-                urgent = found.is_urgent
+                urgent = is_urgent(found)
                 outcome.urgent |= urgent
                 fetch.quiet_at = None if urgent else partition
         if outcome.is_whole:

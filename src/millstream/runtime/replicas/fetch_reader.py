@@ -31,15 +31,17 @@ from millstream.model.broker import NO_BROKER_EPOCH, BrokerId
 from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_OFFSET, Offset
+from millstream.protocol.messages import fetch as messages
+from millstream.protocol.messages.fetch import PartitionData
 from millstream.replication.divergence import is_diverging
 from millstream.runtime.replicas.partition import READ_ALL, READ_COMMITTED
-from millstream.storage.file_slice import FileSlice
-from millstream.storage.log import AbortedTransaction, ReadAhead
+from millstream.storage.log import ReadAhead
 
 if TYPE_CHECKING:
     from millstream.runtime.replicas.fetch_sessions import PartitionFetch
     from millstream.runtime.replicas.partition import Partition
     from millstream.runtime.replicas.partitions import Partitions
+    from millstream.storage.log import LogRead
 
 NO_REPLICA: Final = BrokerId(-1)
 
@@ -56,61 +58,71 @@ class FetchAbilities:
     """The answer can say where logs part."""
 
 
-@dataclass(slots=True)
 class FetchParams:
     """Who fetches, and how much (Kafka: ``FetchParams``). ``max_bytes`` bounds all partitions
     together; the first batch found is whole whatever its size.
     """
 
-    isolation: int
-    max_bytes: int
-    min_bytes: int
-    abilities: FetchAbilities
-    rack: str = ""
+    rack = ""
     """Where a consumer is, if it is to be sent to a replica that is near; else empty."""
-    replica_id: BrokerId = NO_REPLICA
+    replica_id = NO_REPLICA
     """The follower that fetches; -1 for a consumer."""
-    replica_epoch: int = NO_BROKER_EPOCH
+    replica_epoch = NO_BROKER_EPOCH
+
+    def __init__(
+        self, isolation: int, max_bytes: int, min_bytes: int, abilities: FetchAbilities
+    ) -> None:
+        self.isolation = isolation
+        self.max_bytes = max_bytes
+        self.min_bytes = min_bytes
+        self.abilities = abilities
 
 
-@dataclass(slots=True)
-class FetchedPartition:
-    """What a reader is told of one partition; offsets are -1 where an error hides them."""
+def refused(
+    fetch: PartitionFetch,
+    error: ErrorCode,
+    *,
+    high_watermark: Offset = NO_OFFSET,
+    log_start_offset: Offset = NO_OFFSET,
+) -> PartitionData:
+    """Return what a reader is told of a partition whose log is here and refuses."""
+    return PartitionData(
+        partition_index=fetch.partition,
+        error_code=error.code,
+        high_watermark=high_watermark,
+        log_start_offset=log_start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )
 
-    error: ErrorCode = ErrorCode.NONE
-    high_watermark: Offset = NO_OFFSET
-    last_stable_offset: Offset = NO_OFFSET
-    log_start_offset: Offset = NO_OFFSET
-    records: FileSlice | None = None
-    size: int = 0
-    """Bytes of the records."""
-    aborted: list[AbortedTransaction] | None = None
-    """What a committed reader must leave out; None for others, and where a log refused."""
-    diverging: EpochEndOffset | None = None
-    """The largest epoch in common and where it ends, for a reader whose log parts from ours."""
-    preferred_read_replica: BrokerId = NO_REPLICA
 
-    @property
-    def is_urgent(self) -> bool:
-        """True for what is not to wait for records."""
-        return (
-            self.error is not ErrorCode.NONE
-            or self.diverging is not None
-            or self.preferred_read_replica != NO_REPLICA
-        )
+def not_here(partition: int, error: ErrorCode) -> PartitionData:
+    """Return what a reader is told of a partition that is not looked at, for this error."""
+    return PartitionData(
+        partition_index=partition,
+        error_code=error.code,
+        high_watermark=NO_OFFSET,
+        aborted_transactions=[],
+        records=b"",
+    )
+
+
+def is_urgent(found: PartitionData) -> bool:
+    """True for what is not to wait for records."""
+    return (
+        found.error_code != 0
+        or found.diverging_epoch.end_offset != NO_OFFSET
+        or found.preferred_read_replica != NO_REPLICA
+    )
 
 
 class FetchReader:
     """Reads partitions for whoever sent one fetch request."""
 
-    __slots__ = (
-        "_is_plain",
-        "_params",
-        "_partitions",
-        "is_recorded",
-        "is_throttled",
-        "of_replica",
-    )
+    is_recorded = False
+    """True once a follower's progress is noted: reading again says nothing new."""
+    is_throttled = False
+    """True while followers out of sync are held back by the leader's rate limit."""
 
     def __init__(self, partitions: Partitions, params: FetchParams) -> None:
         self._partitions = partitions
@@ -118,10 +130,6 @@ class FetchReader:
         self.of_replica = params.replica_id >= 0
         self._is_plain = not self.of_replica and not params.rack
         """True for a consumer that may be told something other than records for its epoch alone."""
-        self.is_recorded = False
-        """True once a follower's progress is noted: reading again says nothing new."""
-        self.is_throttled = False
-        """True while followers out of sync are held back by the leader's rate limit."""
 
     def find(self, fetch: PartitionFetch) -> Partition:
         """Return the partition that is meant, or raise the KafkaError that says why it is not here:
@@ -134,8 +142,9 @@ class FetchReader:
             if by_topic_id
             else partitions.by_name.get(fetch.topic)
         )
-        if slots is not None and 0 <= fetch.partition < len(slots):
-            partition = slots[fetch.partition]
+        index = fetch.partition
+        if slots is not None and 0 <= index < len(slots):
+            partition = slots[index]
             if partition is not None:
                 fetch.topic = partition.topic_partition.topic
                 return partition
@@ -168,8 +177,9 @@ class FetchReader:
         max_bytes: int,
         min_one_batch: bool,
         wait_for_disk: bool,
-    ) -> FetchedPartition | ReadAhead:
-        """Read one partition, or say what has to be read ahead of it (``Partition.read``).
+    ) -> PartitionData | ReadAhead:
+        """Read one partition, or say what has to be read ahead of it (``Partition.read``). What is
+        found goes into the answer as it is.
 
         Never raises: what refuses is the answer's error, and whatever fails in storage is the
         partition's own (``Partition.read``).
@@ -179,7 +189,7 @@ class FetchReader:
                 partition.check_may_be_read()
             if fetch.current_leader_epoch >= 0:
                 partition.check_leader_epoch(fetch.current_leader_epoch)
-            if max_bytes < 0 and fetch.fetch_offset < partition.high_watermark:
+            if max_bytes < 0 and fetch.fetch_offset < partition.log.offsets.high_watermark:
                 raise KafkaError(  # noqa: TRY301
                     ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes"
                 )
@@ -198,23 +208,23 @@ class FetchReader:
             if read.cold is not None:
                 return read.cold
         except KafkaError as error:
-            return FetchedPartition(error.error)
-        log, records = partition.log, read.records
-        return FetchedPartition(
-            ErrorCode.NONE,
-            log.high_watermark,
-            log.last_stable_offset,
-            log.log_start_offset,
-            records,
-            0 if records is None else records.size,
-            read.aborted if isolation == READ_COMMITTED else None,
+            return refused(fetch, error.error)
+        offsets, records = partition.log.offsets, read.records
+        return PartitionData(
+            partition_index=fetch.partition,
+            error_code=0,
+            high_watermark=offsets.high_watermark,
+            last_stable_offset=offsets.last_stable_offset,
+            log_start_offset=offsets.log_start_offset,
+            aborted_transactions=None if isolation != READ_COMMITTED else _aborted(read),
+            records=b"" if records is None else records,
         )
 
     def has_news(self, partition: Partition, fetch: PartitionFetch) -> bool:
         """Tell whether a partition that had nothing to say has to be looked at again. Most of a
         session with many have nothing new: no records, and all else as the reader was told.
         """
-        log = partition.log
+        log = partition.log.offsets
         if (
             partition.is_gone
             or fetch.fetch_offset != log.log_end_offset
@@ -236,35 +246,47 @@ class FetchReader:
             )
         )
 
-    def _before_reading(
-        self, partition: Partition, fetch: PartitionFetch
-    ) -> FetchedPartition | None:
+    def _before_reading(self, partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
         """Look at what a reader has; return what it is told in place of records, if anything."""
         of_replica = self.of_replica
-        if of_replica and shares_nothing(partition, fetch):
-            return _begins_later(partition)
-        if fetch.last_fetched_epoch >= 0:
-            diverging = divergence(partition, fetch)
-            if diverging is not None:
-                return diverging
-        elif (
-            of_replica
-            and self._params.abilities.hears_of_divergence
-            and fetch.fetch_offset > partition.log.log_end_offset
-        ):
-            return _ends_before(partition)
         leading = partition.leading
+        if not (
+            # Under the same leader a log only grows: what agreed with it when this fetch looked
+            # before agrees with it now, unless the beginning of the log has come as far.
+            self.is_recorded
+            and fetch.quiet_at is partition
+            and leading is not None
+            and fetch.fetch_offset > partition.log.offsets.log_start_offset
+        ):
+            instead = self._compare(partition, fetch)
+            if instead is not None:
+                return instead
+            if of_replica:
+                self._record(partition, fetch)
         if of_replica:
-            self._record(partition, fetch)
             replica = self._params.replica_id
             if self.is_throttled and leading is not None and leading.is_throttled(replica):
-                return _no_records(partition)
+                return _no_records(partition, fetch)
         elif self._params.rack and leading is not None:
             near = leading.preferred_read_replica(self._params.rack, fetch.fetch_offset)
             if near is not None:
-                answer = _no_records(partition)
+                answer = _no_records(partition, fetch)
                 answer.preferred_read_replica = near
                 return answer
+        return None
+
+    def _compare(self, partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
+        """Compare a reader's log with ours; return what it is told where they do not agree."""
+        if self.of_replica and shares_nothing(partition, fetch):
+            return _begins_later(partition, fetch)
+        if fetch.last_fetched_epoch >= 0:
+            return divergence(partition, fetch)
+        if (
+            self.of_replica
+            and self._params.abilities.hears_of_divergence
+            and fetch.fetch_offset > partition.log.log_end_offset
+        ):
+            return _ends_before(partition, fetch)
         return None
 
     def _record(self, partition: Partition, fetch: PartitionFetch) -> None:
@@ -274,7 +296,7 @@ class FetchReader:
         if partition.leading is None:
             # The partition has no other replicas, whoever asks.
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if fetch.fetch_offset > partition.log.log_end_offset:
+        if fetch.fetch_offset > partition.log.offsets.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         partition.leading.on_follower_fetch(
             self._params.replica_id,
@@ -289,12 +311,13 @@ def shares_nothing(partition: Partition, fetch: PartitionFetch) -> bool:
     we know nothing any more: whatever it holds, it may have parted from ours.
     """
     log = partition.log
-    if fetch.fetch_offset != log.log_start_offset:
-        return fetch.fetch_offset < log.log_start_offset
-    return 0 <= fetch.last_fetched_epoch < log.epoch_for_offset(log.log_start_offset)
+    log_start_offset = log.offsets.log_start_offset
+    if fetch.fetch_offset != log_start_offset:
+        return fetch.fetch_offset < log_start_offset
+    return 0 <= fetch.last_fetched_epoch < log.epoch_for_offset(log_start_offset)
 
 
-def divergence(partition: Partition, fetch: PartitionFetch) -> FetchedPartition | None:
+def divergence(partition: Partition, fetch: PartitionFetch) -> PartitionData | None:
     """Tell a client whose log forked off where the common part ends (KIP-595); not one that asks
     for what is deleted.
     """
@@ -305,35 +328,55 @@ def divergence(partition: Partition, fetch: PartitionFetch) -> FetchedPartition 
     parts = is_diverging(
         end, last_fetched_epoch=fetch.last_fetched_epoch, fetch_offset=fetch.fetch_offset
     )
-    return _diverging(partition, end) if parts else None
+    return _diverging(partition, fetch, end) if parts else None
 
 
-def _ends_before(partition: Partition) -> FetchedPartition:
+def _ends_before(partition: Partition, fetch: PartitionFetch) -> PartitionData:
     """Tell a follower that has no records, and goes on beyond our end, where that is: it would
     leave out what is written up to there.
     """
     log = partition.log
-    return _diverging(partition, EpochEndOffset(log.latest_epoch, log.log_end_offset))
+    return _diverging(partition, fetch, EpochEndOffset(log.latest_epoch, log.log_end_offset))
 
 
-def _diverging(partition: Partition, common_end: EpochEndOffset) -> FetchedPartition:
-    answer = _no_records(partition)
-    answer.diverging = common_end
+def _diverging(
+    partition: Partition, fetch: PartitionFetch, common_end: EpochEndOffset
+) -> PartitionData:
+    """Say the largest epoch in common and where it ends."""
+    answer = _no_records(partition, fetch)
+    answer.diverging_epoch = messages.EpochEndOffset(
+        epoch=common_end.leader_epoch, end_offset=common_end.end_offset
+    )
     return answer
 
 
-def _begins_later(partition: Partition) -> FetchedPartition:
+def _begins_later(partition: Partition, fetch: PartitionFetch) -> PartitionData:
     """Tell a follower whose log shares nothing with ours where to start anew."""
-    return FetchedPartition(
+    return refused(
+        fetch,
         ErrorCode.OFFSET_OUT_OF_RANGE,
         high_watermark=partition.log.high_watermark,
         log_start_offset=partition.log.log_start_offset,
     )
 
 
-def _no_records(partition: Partition) -> FetchedPartition:
+def _no_records(partition: Partition, fetch: PartitionFetch) -> PartitionData:
     """Answer how far the log goes and nothing of what is in it."""
-    log = partition.log
-    return FetchedPartition(
-        ErrorCode.NONE, log.high_watermark, log.last_stable_offset, log.log_start_offset
+    offsets = partition.log.offsets
+    return PartitionData(
+        partition_index=fetch.partition,
+        error_code=0,
+        high_watermark=offsets.high_watermark,
+        last_stable_offset=offsets.last_stable_offset,
+        log_start_offset=offsets.log_start_offset,
+        aborted_transactions=None,
+        records=b"",
     )
+
+
+def _aborted(read: LogRead) -> list[messages.AbortedTransaction]:
+    """Return the transactions that a committed reader must leave out."""
+    return [
+        messages.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+        for one in read.aborted
+    ]

@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Final
 from millstream.model.errors import ErrorCode
 from millstream.model.offsets import NO_OFFSET
 from millstream.model.topic import MAX_NAME_LENGTH, ZERO_TOPIC_ID, TopicId
-from millstream.protocol.messages.fetch import FetchPartition, FetchRequest
+from millstream.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from millstream.runtime.replicas.fetch_reader import is_urgent
 
 if TYPE_CHECKING:
-    from millstream.runtime.replicas.fetch_reader import FetchedPartition
     from millstream.runtime.replicas.partition import Partition
 
 NO_SESSION: Final = 0
@@ -109,6 +109,7 @@ class FetchSession:
     """What one client fetches again and again."""
 
     __slots__ = (
+        "allowed_to",
         "created_ms",
         "epoch",
         "of_follower",
@@ -128,25 +129,27 @@ class FetchSession:
         self.used_ms = now_ms
         self.epoch = 1
         self.partitions: dict[_Key, PartitionFetch] = {}
+        self.allowed_to: object = None
+        """Who may read all that is in here, as the handler of Fetch has found."""
 
     @property
     def worth(self) -> tuple[bool, int]:
         """What this session saves its client; one that is worth more may take its place."""
         return self.of_follower, len(self.partitions)
 
-    def select(self, fetch: PartitionFetch, found: FetchedPartition) -> bool:
+    def select(self, fetch: PartitionFetch, found: PartitionData) -> bool:
         """Tell whether the answer carries this partition, and note what the client then knows."""
+        has_records = bool(found.records)
         changed = (
-            found.size > 0
+            has_records
             or found.high_watermark != fetch.told_high_watermark
             or found.log_start_offset != fetch.told_log_start_offset
-            or found.is_urgent
+            or is_urgent(found)
         )
         # An error is told in every answer, and its end makes the partition count as changed.
-        is_refused = found.error is not ErrorCode.NONE
-        fetch.told_high_watermark = NO_OFFSET if is_refused else found.high_watermark
+        fetch.told_high_watermark = NO_OFFSET if found.error_code else found.high_watermark
         fetch.told_log_start_offset = found.log_start_offset
-        if found.size:
+        if has_records:
             key = _key(fetch)
             kept = self.partitions.pop(key, None)
             if kept is not None:  # else it was forgotten while this fetch waited
@@ -180,6 +183,10 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """Return a session; None where there is none with this id."""
+        return self._sessions.get(session_id)
+
     def open(self, request: FetchRequest, version: int, now_ms: float) -> FetchContext:
         """Resolve a request to the partitions that it is about (Kafka:
         ``FetchManager.newContext``).
@@ -200,8 +207,10 @@ class FetchSessions:
         if not session.partitions:
             self._drop(session)
             return FetchContext(())
-        named = (topic.topic for topic in request.topics)
-        if self._partition_count > self._max_partitions or _any_impossible(named):
+        if self._partition_count > self._max_partitions or (
+            # Topics that are named by id have no names.
+            not session.uses_topic_ids and _any_impossible(topic.topic for topic in request.topics)
+        ):
             self._drop(session)
             return FetchContext((), ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         # Kept in order of use, so the stalest session stands first.

@@ -84,10 +84,10 @@ class FollowerRole:
     def position(self) -> FetchPosition:
         """Return what to ask for."""
         kept = self.partition.log
-        end = kept.log_end_offset
+        end = kept.offsets.log_end_offset
         return self.machine.position(
             log_end_offset=end,
-            log_start_offset=kept.log_start_offset,
+            log_start_offset=kept.offsets.log_start_offset,
             latest_epoch=last_fetched_epoch(kept.latest_epoch, end),
         )
 
@@ -131,7 +131,8 @@ class FollowerRole:
             diverging=_diverging(data),
             has_records=bool(data.records),
         )
-        view = LogView(kept.log_end_offset, kept.high_watermark, kept.end_offset_for_epoch)
+        own = kept.offsets
+        view = LogView(own.log_end_offset, own.high_watermark, kept.end_offset_for_epoch)
         for effect in self.machine.on_answer(asked, answer, view, now_ms):
             match effect:
                 case Append():
@@ -173,18 +174,19 @@ class FollowerRole:
             throttle = self._context.throttle.follower
             if throttle.names(self.partition):
                 throttle.record(len(records))
-        self._is_behind = kept.log_end_offset < data.high_watermark
+        own = kept.offsets
+        self._is_behind = own.log_end_offset < data.high_watermark
         self.partition.has_followed |= not self._is_behind
-        before = kept.high_watermark
+        before = own.high_watermark
         high_watermark = high_watermark_after(
             own=before,
             leader_high_watermark=data.high_watermark,
-            log_end_offset=kept.log_end_offset,
+            log_end_offset=own.log_end_offset,
         )
         if high_watermark > before:
             self.partition.commit(high_watermark, UNKNOWN_SIZE)
-        start = min(data.log_start_offset, kept.high_watermark)
-        if start > kept.log_start_offset:
+        start = min(data.log_start_offset, own.high_watermark)
+        if start > own.log_start_offset:
             kept.increment_log_start_offset(start)
 
     def _truncate(self, offset: Offset, data: PartitionData, *, loses_committed: bool) -> None:

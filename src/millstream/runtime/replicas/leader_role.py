@@ -76,6 +76,10 @@ class ReplicationContext:
     committed_cuts: int = 0
     """How often a follower had to cut its log below what it knew to be committed: after an unclean
     election, and never otherwise."""
+    isr_shrinks: int = 0
+    """Replicas that went out of sync with partitions led here."""
+    isr_expands: int = 0
+    """Replicas that came in sync with partitions led here."""
     throttle: ReplicationThrottle = field(init=False)
     """How fast replicas that are out of sync may catch up."""
 
@@ -91,6 +95,13 @@ class ReplicationContext:
         """Return a live broker's epoch, None for one that is not alive."""
         node = self.metadata.brokers.get(broker_id)
         return None if node is None else node.epoch
+
+    def isr_changed(self, before: PartitionState, after: PartitionState) -> None:
+        """Count the replicas of a partition led here whose place in the ISR has changed."""
+        if before.isr != after.isr:
+            shrunk = (set(before.isr) - set(after.isr)) & set(after.replicas)
+            self.isr_shrinks += len(shrunk)
+            self.isr_expands += len(set(after.isr) - set(before.isr))
 
     def session_changed(self, event: SessionEvent) -> None:
         """Take note of what became of this broker's session."""
@@ -178,7 +189,9 @@ class LeaderRole:
             self._session = self._context.sessions_lost
         end = self._partition.log.log_end_offset
         failed = self.machine.failed_proposals
+        before = self.machine.state
         effects = self.machine.on_state(state, self._now_ms(), epoch_start_offset=end)
+        self._context.isr_changed(before, self.machine.state)
         self._log_end_of_failures(failed)
         self._carry_out(effects)
 
@@ -231,6 +244,11 @@ class LeaderRole:
             tell(callback, error)
 
     # What writers ask
+
+    @property
+    def local_waits(self) -> int:
+        """How many writes wait until they count on this broker."""
+        return len(self._durable_waiters)
 
     @property
     def is_under_min_isr(self) -> bool:
@@ -422,7 +440,9 @@ class LeaderRole:
         else:
             self._unanswered_since_ms = None
         failed = self.machine.failed_proposals
+        before = self.machine.state
         effects = self.machine.on_isr_answer(attempt, answer, self._now_ms())
+        self._context.isr_changed(before, self.machine.state)
         self._log_end_of_failures(failed)
         self._carry_out(effects)
 

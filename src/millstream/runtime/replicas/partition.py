@@ -33,7 +33,7 @@ from millstream.model.errors import (
 )
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
-from millstream.records.batch import Batch
+from millstream.records.batch import LENGTH_OVERHEAD, TRANSACTIONAL_BIT, Batch
 from millstream.records.control import (
     MARKER_BATCH_SIZE,
     EndTransactionMarker,
@@ -253,7 +253,7 @@ class Partition:
                 )
             limits = self.limits
             batch = validate_produced(records, limits, version=version, now_ms=now_ms)
-            if batch.is_transactional:
+            if batch.attributes & TRANSACTIONAL_BIT:
                 return self._append_transactional(batch, acks, version, transactional_id)
             admission = self._admission
             if (admission is not None and admission.entries) or limits.needs_preparation(batch):
@@ -347,10 +347,11 @@ class Partition:
         if result.duplicate:
             return result
         # What _wrote does, written out: a call would cost every batch that is produced.
-        self._unannounced_bytes += batch.size
+        size = batch.length + LENGTH_OVERHEAD
+        self._unannounced_bytes += size
         self._unflushed_records += batch.count
         if self.leading is not None:
-            self.leading.wrote(result.last_offset + 1, batch.size)
+            self.leading.wrote(result.last_offset + 1, size)
         if self._unflushed_records >= self._flush_records:
             self._request_flush(self)
         else:
@@ -402,7 +403,8 @@ class Partition:
 
         As :meth:`refusal_to_answer`, but that a leader whose lease is over serves on while all who
         could lead instead still follow it: what is committed stays so, and a consumer that is
-        refused while the metadata store is away has nowhere to turn.
+        refused while the metadata store is away has nowhere to turn. Not for share groups: who gets
+        a record depends on what was acknowledged last.
         """
         if self._gone is not None or self.leading is None or self.leading.may_be_read:
             return self._gone
@@ -526,7 +528,7 @@ class Partition:
 
     def is_acknowledged(self, last_offset: Offset) -> bool:
         """Tell whether a write counts already, with nobody left to ask."""
-        return self.leading is None and last_offset < self.log.high_watermark
+        return self.leading is None and last_offset < self.log.offsets.high_watermark
 
     @property
     def has_followers(self) -> bool:
@@ -547,9 +549,12 @@ class Partition:
         Not to ``wait_for_disk`` may return what has to be read ahead, see ``Log.read``.
         """
         log = self.log
-        bound = log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
         if isolation == READ_ALL:
-            bound = log.log_end_offset
+            bound = log.offsets.log_end_offset
+        elif isolation == READ_COMMITTED:
+            bound = log.offsets.last_stable_offset
+        else:
+            bound = log.offsets.high_watermark
         try:
             return log.read(
                 fetch_offset,
@@ -724,6 +729,23 @@ class Partition:
         if self._transactional is not None:
             self._transactional.refuse_all(error)
 
+    def waiting(self) -> list[str]:
+        """Return what waits for this partition, for whoever looks into a broker that hangs."""
+        leading, admission = self.leading, self._admission
+        counts = {
+            "writes wait for their commit": len(self._commit_waiters),
+            "writes wait for this broker's disk": 0 if leading is None else leading.local_waits,
+            "batches wait for their append": 0 if admission is None else len(admission.entries),
+            "fetches of consumers wait for records": len(self.fetch_waiters),
+            "fetches of followers wait for records": len(self.replica_waiters),
+        }
+        found = [f"{count} {what}" for what, count in counts.items() if count]
+        if self._held:
+            found.append("flushes are held")
+        if leading is not None and leading.is_under_min_isr:
+            found.append("fewer replicas are in sync than min.insync.replicas")
+        return found
+
     def wake_readers(self) -> None:
         """Let every parked fetch look again."""
         for waiter in (*self.fetch_waiters, *self.replica_waiters):
@@ -751,7 +773,7 @@ class Partition:
     def commit(self, high_watermark: Offset, readable_bytes: int) -> None:
         """Move the high watermark up, which makes so many more bytes readable."""
         log = self.log
-        if high_watermark <= log.high_watermark:
+        if high_watermark <= log.offsets.high_watermark:
             return
         log.update_high_watermark(high_watermark)
         self._unannounced_bytes -= readable_bytes

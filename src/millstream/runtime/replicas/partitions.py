@@ -26,7 +26,7 @@ from millstream.config.topic import TopicConfig
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
-from millstream.model.leadership import PartitionState
+from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
@@ -81,6 +81,10 @@ class Partitions:
         self._states: dict[TopicPartition, PartitionState] = {}
         self._configs: dict[str, TopicConfig] = {}
         """The settings in force, by topic name."""
+        self.elections = 0
+        """Elections of leaders that this broker has heard of, of all partitions of the cluster."""
+        self.unclean_elections = 0
+        """Those whose leader was not known to hold all that was committed."""
         self._to_open: dict[TopicPartition, bool] = {}
         """Replicas that are still to be opened, and whether they are new."""
         self.by_name: dict[str, _Slots] = {}
@@ -163,6 +167,8 @@ class Partitions:
             if newer(known, state):
                 return
         self._states[topic_partition] = state
+        if known is not None:
+            self._count_election(known, state)
         if self._broker_id not in state.replicas:
             self._discard(topic_partition, is_hosted=partition is not None)
             return
@@ -177,6 +183,11 @@ class Partitions:
             partition.set_config(image.config)
         if partition is not None:
             self._take_role(image, index, partition, state)
+
+    def _count_election(self, before: PartitionState, after: PartitionState) -> None:
+        if after.leader != NO_LEADER and after.leader_epoch > before.leader_epoch:
+            self.elections += 1
+            self.unclean_elections += after.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
     def _open_later(self, topic_partition: TopicPartition, *, is_new: bool) -> None:
         """Open a replica that follows a little later: a topic may have thousands, each makes

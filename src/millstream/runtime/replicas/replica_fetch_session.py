@@ -9,8 +9,7 @@ as has changed and not as much as is followed. Kafka: ``FetchSessionHandler``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.model.topic import TopicId
 from millstream.replication.follower import FetchPosition
@@ -23,8 +22,7 @@ _INITIAL_EPOCH: Final = 0
 _MAX_EPOCH: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFetch:
+class SessionFetch(NamedTuple):
     """What one fetch says: the session and its epoch, what to read, what to forget."""
 
     session_id: int
@@ -49,8 +47,9 @@ class ReplicaFetchSession:
 
     def asks_for_any(self, changes: Changes) -> bool:
         """Tell whether a fetch with these changes would ask for any partition at all."""
-        if any(position is not None for position in changes.values()):
-            return True
+        for position in changes.values():
+            if position is not None:
+                return True
         return any(key not in changes for key in self.told)
 
     def build(self, changes: Changes) -> SessionFetch:

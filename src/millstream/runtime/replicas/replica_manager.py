@@ -14,6 +14,7 @@ from typing import Final
 from millstream.model.broker import BrokerId
 from millstream.model.clock import TimerHandle
 from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.topic import TopicPartition
 from millstream.replication.contact import FetchContact
 from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.replicas.follower_role import FollowerRole
@@ -144,6 +145,14 @@ class ReplicaManager:
             leading = partition.leading
             if leading is not None and not set(followers).isdisjoint(leading.machine.state.isr):
                 self.context.read_state(partition.topic_partition)
+
+    def read_all_states(self) -> None:
+        """Read the stored states of all partitions that have a replica here."""
+        context = self.context
+        for image in tuple(context.metadata.topics()):
+            for index, state in enumerate(image.partitions):
+                if context.broker_id in state.replicas:
+                    context.read_state(TopicPartition(image.name, index))
 
     def unreachable_leaders(self) -> frozenset[BrokerId]:
         """Return the leaders that this broker follows and that do not answer its fetches."""

@@ -12,6 +12,7 @@ limit takes a replica out of the ISR. Kafka: ``ReplicationQuotaManager``,
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from millstream.config.broker import BrokerConfig
@@ -32,26 +33,27 @@ class ThrottledSide:
         self,
         broker_id: BrokerId,
         clock: Clock,
-        quota: ReplicationQuota,
+        config: DynamicConfig,
         *,
-        limit: Callable[[], int],
+        limit: Callable[[DynamicConfig], int],
         named: Callable[[TopicConfig], tuple[str, ...]],
     ) -> None:
         self._broker_id = broker_id
         self._clock = clock
-        self._quota = quota
+        self._quota = _quota(config.static)
+        self._config = config
         self._limit = limit
         self._named = named
         self._read: dict[str, tuple[tuple[str, ...], frozenset[int] | None]] = {}
 
     def is_exceeded(self) -> bool:
         """Tell whether replicas that are named have to wait."""
-        limit = self._limit()
+        limit = self._limit(self._config)
         return limit < UNLIMITED and self._quota.is_exceeded(limit, self._clock.monotonic_ms())
 
     def exceeded_for_ms(self) -> float:
         """Return after how long it is worth asking again, in milliseconds."""
-        return self._quota.exceeded_for_ms(self._limit(), self._clock.monotonic_ms())
+        return self._quota.exceeded_for_ms(self._limit(self._config), self._clock.monotonic_ms())
 
     def names(self, partition: Partition) -> bool:
         """Tell whether this broker's replica of a partition is under the limit."""
@@ -76,16 +78,16 @@ class ReplicationThrottle:
         self.leader = ThrottledSide(
             broker_id,
             clock,
-            _quota(config.static),
-            limit=lambda: config.current.leader_replication_throttled_rate,
-            named=lambda topic: topic.leader_replication_throttled_replicas,
+            config,
+            limit=attrgetter("current.leader_replication_throttled_rate"),
+            named=attrgetter("leader_replication_throttled_replicas"),
         )
         self.follower = ThrottledSide(
             broker_id,
             clock,
-            _quota(config.static),
-            limit=lambda: config.current.follower_replication_throttled_rate,
-            named=lambda topic: topic.follower_replication_throttled_replicas,
+            config,
+            limit=attrgetter("current.follower_replication_throttled_rate"),
+            named=attrgetter("follower_replication_throttled_replicas"),
         )
 
 

@@ -37,6 +37,9 @@ class CommitWaiters:
     def __init__(self) -> None:
         self._queue: deque[tuple[Offset, CommitCallback]] = deque()
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def add(self, last_offset: Offset, callback: CommitCallback) -> None:
         """Call back once the high watermark passes ``last_offset``, or with an error."""
         self._queue.append((last_offset, callback))

@@ -4,7 +4,8 @@ than it asks for.
 What is found at all partitions is counted before anything is locked, so a fetch that waits holds
 nothing. It looks again when records arrive, when records become available again, when a state is
 loaded, and when its time is up. Records are locked and the answer is put together in one step of
-the loop. Kafka: ``DelayedShareFetch``, ``ShareFetchUtils.processFetchResponse``.
+the loop, under the leader's lease (NOT_LEADER_OR_FOLLOWER without it). Kafka:
+``DelayedShareFetch``, ``ShareFetchUtils.processFetchResponse``.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class ShareFetch:
     __slots__ = (
         "_cancelled",
         "_keys",
+        "_led",
         "_looks_left",
         "_manager",
         "_params",
@@ -102,17 +104,18 @@ class ShareFetch:
         self._manager = manager
         self._params = params
         self._keys = keys
+        self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._settings = manager.settings_of(params.group_id)
         self._looks_left = _MOST_LOOKS
         self._waiter: FetchWaiter | None = None
         self._cancelled = False
 
     def start(self) -> Deferred[list[FetchedSharePartition]]:
-        """Read, and wait where that is less than what is asked for; the answer leaves out
-        partitions of which there is nothing to say.
+        """Read, and wait where that is less than what is asked for. The answer has what was
+        acquired and what is refused, and without records the partitions that had none to acquire.
         """
         params = self._params
-        if not self._keys or params.max_records <= 0 or params.max_bytes <= 0:
+        if not self._keys or params.max_records == 0 or params.max_bytes <= 0:
             return Deferred.of([])
         return spawn(self._run())
 
@@ -141,10 +144,10 @@ class ShareFetch:
                 answer = self._acquire(look)
                 rounds -= 1
                 if answer or is_over or not rounds:
-                    return look.refused + answer
+                    return look.refused + answer + _without_records(look, answer)
                 continue
             if is_over:
-                return look.refused
+                return look.refused + _without_records(look, [])
             await self._park(look, left_ms)
 
     # Look
@@ -155,22 +158,32 @@ class ShareFetch:
         share = params.max_bytes // len(self._keys)
         for key in self._keys:
             try:
-                led = self._manager.find_or_load(key)
-                self._look_at(led, look, max_bytes=share)
+                self._look_at(self._find(key), look, max_bytes=share)
             except KafkaError as error:
                 look.refused.append(FetchedSharePartition(key, error.error))
         return look
 
+    def _find(self, key: SharePartitionKey) -> LedSharePartition:
+        """Return a share partition. One that failed to load while this fetch waited for it is
+        dropped: the fetch that waited hears of the failure, and only the next one tries anew.
+        """
+        known = self._led.get(key)
+        if known is not None and known.failure is not None:
+            return known
+        led = self._led[key] = self._manager.find_or_load(key)
+        return led
+
     def _look_at(self, led: LedSharePartition, look: _Look, *, max_bytes: int) -> None:
         if led.failure is not None:
             raise led.failure
+        partition = led.partition
+        # What is committed may be read a little longer than the lease lasts, but not locked:
+        # another leader may have taken acknowledgements of it.
+        partition.check_may_answer()
         machine = led.machine
         if machine is None:
             look.waiting.append(led)
             return
-        partition = led.partition
-        if partition.leading is not None:
-            partition.check_may_be_read()
         machine.rules = self._settings.rules
         machine.move_log_start(partition.log_start_offset)
         if not machine.can_acquire:
@@ -259,23 +272,16 @@ class ShareFetch:
         if not acquired:
             return None
         cut = records.of(acquired[0].first_offset, acquired[-1].last_offset)
-        return FetchedSharePartition(led.key, records=cut, acquired=_joined(acquired))
+        return FetchedSharePartition(led.key, records=cut, acquired=acquired)
 
 
-def _joined(acquired: Sequence[AcquiredRecords]) -> list[AcquiredRecords]:
-    """Return the ranges with single offsets joined to their neighbours of the same count, as ranges
-    that were cut by acknowledgements are (Kafka: ``accumulateAcquiredRecords``).
-    """
-    joined: list[AcquiredRecords] = []
-    for each in acquired:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and each.first_offset == each.last_offset
-            and last.last_offset + 1 == each.first_offset
-            and last.delivery_count == each.delivery_count
-        ):
-            joined[-1] = AcquiredRecords(last.first_offset, each.last_offset, each.delivery_count)
-        else:
-            joined.append(each)
-    return joined
+def _without_records(
+    look: _Look, answer: Sequence[FetchedSharePartition]
+) -> list[FetchedSharePartition]:
+    """Return the partitions where records may be acquired and ``answer`` has none."""
+    answered = {each.key for each in answer}
+    return [
+        FetchedSharePartition(led.key)
+        for led in look.waiting
+        if led.key not in answered and led.machine is not None and led.machine.can_acquire
+    ]

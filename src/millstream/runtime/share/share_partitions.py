@@ -90,7 +90,8 @@ class SharePartitions:
         led = self._loaded(key)
         if led is None:
             refused: Deferred[None] = Deferred()
-            refused.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            text = "Nobody has fetched from the share partition here."
+            refused.fail(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
             return refused
         return led.acknowledge(member_id, runs)
 
@@ -108,6 +109,14 @@ class SharePartitions:
         for key in tuple(self._of_topic.get(image.topic_id, ())):
             if self._led[key].partition.is_gone:
                 self.drop(self._led[key])
+
+    def forget_all(self) -> None:
+        """End every session and drop everything: share groups are switched off.
+
+        Kafka: ``SharePartitionManager.onShareVersionToggle``.
+        """
+        self.sessions.forget_all()
+        self.stop()
 
     def stop(self) -> None:
         """Drop everything, with its timers."""

@@ -53,7 +53,10 @@ class SessionPartition(NamedTuple):
 
 
 class ShareSession:
-    """What one member fetches. ``partitions`` is in the order in which they were named."""
+    """What one member fetches. ``partitions`` is in the order in which they were named; true are
+    those that the next answer has to name, whatever there is to say of them: they are new, or were
+    refused.
+    """
 
     __slots__ = ("connection_id", "epoch", "key", "partitions")
 
@@ -61,7 +64,7 @@ class ShareSession:
         self.key = key
         self.connection_id = connection_id
         self.epoch = _FIRST_EPOCH
-        self.partitions: dict[SessionPartition, None] = {}
+        self.partitions: dict[SessionPartition, bool] = {}
 
 
 class ShareSessions:
@@ -97,7 +100,7 @@ class ShareSessions:
         """
         self._remove(key)
         session = ShareSession(key, connection_id)
-        session.partitions = dict.fromkeys(partitions)
+        session.partitions = dict.fromkeys(partitions, False)
         if (
             len(self._sessions) >= self._max_sessions()
             or self._partition_count + len(session.partitions) > self._max_partitions
@@ -138,7 +141,9 @@ class ShareSessions:
         SHARE_SESSION_LIMIT_REACHED: all sessions together would have too many.
         """
         before = len(session.partitions)
-        changed = {**session.partitions, **dict.fromkeys(added)}
+        changed = dict(session.partitions)
+        for each in added:
+            changed.setdefault(each, True)
         for each in forgotten:
             changed.pop(each, None)
         if self._partition_count + len(changed) - before > self._max_partitions:
@@ -146,11 +151,29 @@ class ShareSessions:
         session.partitions = changed
         self._partition_count += len(changed) - before
 
+    def told(
+        self, key: SessionKey, place: SessionPartition, *, is_refused: bool, has_records: bool
+    ) -> bool:
+        """Take note of what a request after the first is about to be told of a partition; return
+        whether there is anything to tell. Kafka: ``CachedSharePartition.maybeUpdateResponseData``.
+        """
+        session = self._sessions.get(key)
+        if session is None or place not in session.partitions:
+            return True
+        is_due = session.partitions[place]
+        session.partitions[place] = is_refused
+        return is_due or is_refused or has_records
+
     def end(self, key: SessionKey) -> None:
         """End a member's session, if it has one."""
         session = self._remove(key)
         if session is not None:
             self._on_ended(session, key.group_id not in self._of_group)
+
+    def forget_all(self) -> None:
+        """End every session without a word to ``on_ended``."""
+        for key in tuple(self._sessions):
+            self._remove(key)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the sessions that were begun on a connection."""

@@ -22,6 +22,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
+from millstream.spark.lakehouse.dead_letter_commits import pending
 from millstream.spark.lakehouse.intervals import (
     Interval,
     OffsetSet,
@@ -30,8 +31,11 @@ from millstream.spark.lakehouse.intervals import (
     size,
     union,
 )
+from millstream.spark.lakehouse.key_audit import KeyAudit, audit_keys
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.table import Table, dead_letters_of, offset_column_of, open_table
+from millstream.spark.lakehouse.upserts import read_mode
+from millstream.spark.locations.location import Location
 from millstream.spark.options import SourceOptions
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
@@ -88,6 +92,8 @@ class Audit:
     """Rows that other loads or other programs wrote into the table; they are not checked."""
     unknown_load: str | None = None
     """The name of the load, if it has no ledger in the table."""
+    keys: KeyAudit | None = None
+    """The comparison by key, if the table has one row for each."""
 
     @property
     def rows(self) -> int:
@@ -99,6 +105,8 @@ class Audit:
         """True if nothing is missing or duplicated."""
         if self.double_references or self.missing_files or self.damaged_files or self.unknown_load:
             return False
+        if self.keys is not None and not self.keys.is_clean:
+            return False
         return all(each.is_clean for each in self.partitions)
 
 
@@ -108,9 +116,10 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
     twice = sorted({path for path in files if files.count(path) > 1}) if _has_doubles(files) else []
     absent = [path for path in sorted(set(files)) if not (table.data_directory / path).is_file()]
     damaged: list[str] = []
+    mode = read_mode(table.name)
     offsets = table_offsets(table, skip=absent, damaged=damaged)
     dead_letters_table = open_table(dead_letters_of(table.name))
-    dead_letters = table_offsets(dead_letters_table) if dead_letters_table.exists() else {}
+    dead_letters = _dead_letter_offsets(table, dead_letters_table, app_id)
     with open_topics(options) as topics:
         subscribed = topics.topic_partitions(options.subscription)
         topic_ids = topics.ids({topic_partition.topic for topic_partition in subscribed})
@@ -125,16 +134,33 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
             if not ledger.is_of(p, topic_ids.get(p.topic, ZERO_TOPIC_ID))
         }
         finder = _GapReader(topics, options, others)
-        partitions = [
-            _audit_partition(
-                topic_partition,
-                ledger,
-                offsets.get(topic_partition, OffsetSet()),
-                dead_letters.get(topic_partition, OffsetSet()),
-                finder,
-            )
-            for topic_partition in topic_partitions
-        ]
+        keys = None
+        if mode is None:
+            partitions = [
+                _audit_partition(
+                    topic_partition,
+                    ledger,
+                    offsets.get(topic_partition, OffsetSet()),
+                    dead_letters.get(topic_partition, OffsetSet()),
+                    finder,
+                )
+                for topic_partition in topic_partitions
+            ]
+        else:
+            ends = _loaded(topic_partitions, ledger, topics.earliest(topic_partitions), others)
+            skip = {*absent, *damaged}
+            keys, counts = audit_keys(options, table, mode, ends, dead_letters, skip=skip)
+            partitions = [
+                PartitionAudit(
+                    topic_partition=each,
+                    start=ledger.entries.get(ledgers.start_key(each), 0),
+                    end=ledger.position(each) or 0,
+                    rows=counts.get(each, 0),
+                    dead_letters=dead_letters.get(each, OffsetSet()).count,
+                    is_other_topic=each in others,
+                )
+                for each in topic_partitions
+            ]
     return Audit(
         table=str(table.name),
         partitions=partitions,
@@ -147,7 +173,24 @@ def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
             if topic_partition not in topic_partitions
         ),
         unknown_load=None if ledger.batch else app_id,
+        keys=keys,
     )
+
+
+def _loaded(
+    topic_partitions: Sequence[TopicPartition],
+    ledger: Ledger,
+    earliest: Mapping[TopicPartition, Offset],
+    others: Collection[TopicPartition],
+) -> dict[TopicPartition, tuple[Offset, Offset]]:
+    """Return the offsets of each partition that are in the table and still in the topic."""
+    return {
+        each: (
+            max(ledger.entries.get(ledgers.start_key(each), 0), earliest[each]),
+            0 if each in others else ledger.position(each) or 0,
+        )
+        for each in topic_partitions
+    }
 
 
 def _has_doubles(files: Sequence[str]) -> bool:
@@ -161,11 +204,11 @@ def _audit_partition(
     dead_letters: OffsetSet,
     finder: _GapReader,
 ) -> PartitionAudit:
-    both = union([rows, dead_letters])
     end = ledger.position(topic_partition) or 0
-    start = ledger.entries.get(
-        ledgers.start_key(topic_partition), both.intervals[0][0] if both.count else end
-    )
+    first = union([rows, dead_letters]).intervals
+    start = ledger.entries.get(ledgers.start_key(topic_partition), first[0][0] if first else end)
+    dead_letters = _from(dead_letters, start)
+    both = union([rows, dead_letters])
     missing: list[Interval] = []
     unverifiable: list[Interval] = []
     empty = 0
@@ -191,6 +234,32 @@ def _audit_partition(
     )
 
 
+def _dead_letter_offsets(
+    table: Table, dead_letters: Table, app_id: str
+) -> dict[TopicPartition, OffsetSet]:
+    """Return the offsets of the dead letters: those in their table, and those that the table's
+    commit names and that are not in theirs yet.
+    """
+    found = table_offsets(dead_letters) if dead_letters.exists() else {}
+    manifest = pending(table, dead_letters, app_id)
+    for file in manifest.files if manifest is not None else ():
+        path = dead_letters.staging_directory / file.path
+        for topic_partition, offsets in _file_offsets(path).items():
+            found[topic_partition] = union([found.get(topic_partition, OffsetSet()), offsets])
+    return found
+
+
+def _from(offsets: OffsetSet, start: Offset) -> OffsetSet:
+    """Return dead letters without those that an earlier load left before ``start``."""
+    before = size([(low, min(high, start)) for low, high in offsets.intervals if low < start])
+    before += size([(low, min(high, start)) for low, high in offsets.doubled if low < start])
+    return OffsetSet(
+        [(max(low, start), high) for low, high in offsets.intervals if high > start],
+        offsets.count - before,
+        [(max(low, start), high) for low, high in offsets.doubled if high > start],
+    )
+
+
 def table_offsets(
     table: Table, *, skip: Sequence[str] = (), damaged: list[str] | None = None
 ) -> dict[TopicPartition, OffsetSet]:
@@ -202,11 +271,12 @@ def table_offsets(
     """
     found: dict[TopicPartition, list[OffsetSet]] = {}
     skipped = set(skip)
+    deleted = table.deleted_rows()
     for path in table.files():
         if path in skipped:
             continue
         try:
-            in_file = _file_offsets(str(table.data_directory / path))
+            in_file = _file_offsets(table.data_directory / path, deleted.get(path, ()))
         except (pa.ArrowException, OSError) as error:
             if damaged is None:
                 raise MillstreamError(f"{path} of {table.name} cannot be read: {error}") from error
@@ -217,15 +287,20 @@ def table_offsets(
     return {topic_partition: union(sets) for topic_partition, sets in found.items()}
 
 
-def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
-    file = pq.ParquetFile(path)
+def _file_offsets(path: Location, deleted: Sequence[int] = ()) -> dict[TopicPartition, OffsetSet]:
+    file = pq.ParquetFile(path.open_input())
     offset_column = offset_column_of(file.schema_arrow)
     prefix = offset_column.removesuffix("offset")
     columns = [f"{prefix}topic", f"{prefix}partition", offset_column]
     if not set(columns) <= set(file.schema_arrow.names):
-        return {NO_TOPIC_PARTITION: OffsetSet(count=file.metadata.num_rows)}
+        return {NO_TOPIC_PARTITION: OffsetSet(count=file.metadata.num_rows - len(deleted))}
     found: dict[TopicPartition, list[OffsetSet]] = {}
-    for batch in file.iter_batches(batch_size=1 << 20, columns=columns):
+    gone = np.asarray(deleted, np.int64)
+    first = 0
+    for rows in file.iter_batches(batch_size=1 << 20, columns=columns):
+        positions = np.arange(first, first + rows.num_rows)
+        first += rows.num_rows
+        batch = rows.filter(pa.array(~np.isin(positions, gone))) if len(gone) else rows
         named = batch.drop_null()
         if len(named) < len(batch):
             others = OffsetSet(count=len(batch) - len(named))
@@ -238,8 +313,8 @@ def _file_offsets(path: str) -> dict[TopicPartition, OffsetSet]:
             of_topic = topic_partitions.filter(pc.equal(topics.indices, index))
             partitions = of_topic.column(columns[1])
             for partition in pc.unique(partitions).to_pylist():
-                rows = of_topic.filter(pc.equal(partitions, partition))
-                offsets = rows.column(offset_column).to_numpy(zero_copy_only=False)
+                of_one = of_topic.filter(pc.equal(partitions, partition))
+                offsets = of_one.column(offset_column).to_numpy(zero_copy_only=False)
                 topic_partition = TopicPartition(topic, partition)
                 found.setdefault(topic_partition, []).append(collect(offsets.astype(np.int64)))
     return {topic_partition: union(sets) for topic_partition, sets in found.items()}
@@ -291,6 +366,8 @@ def sentences(found: Audit) -> list[str]:
     if found.unknown_load is not None:
         lines.append(ledgers.unknown_load(found.unknown_load))
     lines += [f"{path} is referenced and cannot be read" for path in found.damaged_files]
+    if found.keys is not None:
+        lines += found.keys.sentences()
     for each in found.partitions:
         topic_partition = each.topic_partition
         if each.is_other_topic:

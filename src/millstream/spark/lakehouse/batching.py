@@ -56,8 +56,6 @@ class BatchLimits:
     """Bytes of log in one commit: the most that is read again after a crash."""
     task_bytes: int
     """Bytes of log in one task."""
-    parallelism: int
-    """Tasks that can run at the same time."""
     least_task_bytes: int = 8 << 20
     """Below this a further task costs more than it saves."""
 
@@ -85,15 +83,16 @@ def next_batch(
 
 
 def deal(
-    ranges: Sequence[OffsetRange], sizes: SizeEstimate, limits: BatchLimits
+    ranges: Sequence[OffsetRange], sizes: SizeEstimate, limits: BatchLimits, *, parallelism: int
 ) -> list[list[OffsetRange]]:
     """Return tasks of about the same size; small ranges share one, large ranges are cut.
 
-    The number of tasks is a multiple of the parallelism, so that all finish at about the same time.
+    The number of tasks is a multiple of ``parallelism``, those that can run at the same time, so
+    that all finish at about the same time.
     """
     total = sum(sizes.size(each) for each in ranges)
-    rounds = max(math.ceil(total / (limits.task_bytes * limits.parallelism)), 1)
-    wanted = max(total / (rounds * limits.parallelism), limits.least_task_bytes)
+    rounds = max(math.ceil(total / (limits.task_bytes * parallelism)), 1)
+    wanted = max(total / (rounds * parallelism), limits.least_task_bytes)
     wanted = min(wanted, limits.task_bytes)
     tasks: list[list[OffsetRange]] = []
     room = 0.0

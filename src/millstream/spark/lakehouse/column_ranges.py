@@ -7,17 +7,17 @@ are, one record with a fraction is no reason to round them all.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.spark.lakehouse.formats.format import MOST_EXACT
+from millstream.spark.locations.location import Location
 
 
 def without_rounding(
-    known: pa.Schema, wanted: pa.Schema, files: Iterable[Path]
+    known: pa.Schema, wanted: pa.Schema, files: Iterable[Location]
 ) -> tuple[pa.Schema, frozenset[str]]:
     """Return ``wanted`` with the types of ``known`` for columns whose values in files a double
     cannot represent, and the names of those columns.
@@ -34,8 +34,8 @@ def without_rounding(
     return pa.schema(columns), fixed
 
 
-def _has_large(path: Path, column: str) -> bool:
-    file = pq.ParquetFile(path)
+def _has_large(path: Location, column: str) -> bool:
+    file = pq.ParquetFile(path.open_input())
     index = file.schema_arrow.get_field_index(column)
     if index < 0 or not pa.types.is_integer(file.schema_arrow.field(index).type):
         return False

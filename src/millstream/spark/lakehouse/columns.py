@@ -14,8 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse import registered_columns
 from millstream.spark.lakehouse.column_ranges import without_rounding
 from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
+from millstream.spark.lakehouse.formats.keys import REGISTERED
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.schema_file import (
     create_schema_file,
@@ -23,9 +25,10 @@ from millstream.spark.lakehouse.schema_file import (
     write_schema_file,
 )
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import Table
+from millstream.spark.lakehouse.table import MILLSTREAM_DIRECTORY, Table, open_table
 from millstream.spark.lakehouse.widening import agree, changed_columns, merge, one_of_each_name
 from millstream.spark.lakehouse.widening import wider as wider_type
+from millstream.spark.locations.location import Location
 from millstream.spark.options import SourceOptions
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules, read_range
@@ -33,6 +36,7 @@ from millstream.spark.topics import Topics
 
 log = logging.getLogger(__name__)
 
+_HEADERS: Final = RAW_COLUMNS.field("headers")
 _SAMPLE_OFFSETS: Final = 1_000
 """Offsets read in each partition to infer a schema."""
 
@@ -52,34 +56,84 @@ class NothingToInferError(ConfigError):
         )
 
 
-def schema_file_of(settings: LoadSettings) -> Path:
+def schema_file_of(settings: LoadSettings) -> Location:
     """Return the file that pins the columns, by default inside the table's directory."""
-    return settings.schema_file or settings.table.path / "_millstream" / "schema.json"
+    return settings.schema_file or settings.table.path / MILLSTREAM_DIRECTORY / "schema.json"
 
 
 def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) -> FormatSpec:
     """Return the format with its columns; writes the schema file when there is none."""
     kind = settings.format
-    given = dict(settings.format_options)
     if kind == "raw":
-        return FormatSpec(kind=kind, options=given)
-    definition = b""
-    if DEFINITION_OPTION in given:
-        definition = read_definition(given.pop(DEFINITION_OPTION))
-    elif kind in ("avro", "protobuf"):
-        raise ConfigError(f"format {kind} needs the option definition: a file with its schema")
-    spec = FormatSpec(kind=kind, options=given, definition=definition)
+        return FormatSpec(kind=kind, options=dict(settings.format_options))
+    spec = unpinned_spec(settings)
     path = schema_file_of(settings)
-    if not path.exists():
-        inferred = _infer(spec, topics, options)
+    spec = replace(spec, key_type=key_type_of(settings, spec, topics, options))
+    if not path.is_file():
+        inferred = infer_columns(spec, topics, options)
         check_names(inferred)
         create_schema_file(path, inferred, form=kind)
     columns = pinned_columns(path, spec)
     reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
-    return replace(spec, columns=columns, reserved=reserved)
+    fixed = frozenset(settings.key_columns) & set(columns.names)
+    return replace(spec, columns=columns, reserved=reserved, fixed=fixed)
 
 
-def pinned_columns(path: Path, spec: FormatSpec) -> pa.Schema:
+def unpinned_spec(settings: LoadSettings) -> FormatSpec:
+    """Return the format without its columns; ConfigError where nothing says what values are."""
+    kind = settings.format
+    given = dict(settings.format_options)
+    definition = b""
+    if DEFINITION_OPTION in given:
+        definition = read_definition(given.pop(DEFINITION_OPTION))
+    writers = writers_of(given, definition)
+    spec = FormatSpec(
+        kind=kind,
+        options=given,
+        definition=definition,
+        writers=writers,
+        registry=registered_columns.place_of_settings(settings.registry),
+    )
+    if kind in ("avro", "protobuf") and not definition and not spec.is_framed:
+        raise ConfigError(
+            f"format {kind} needs the option definition, a file with its schema, or a schema "
+            "registry (--schema-registry URL or FILE)"
+        )
+    return spec
+
+
+def key_type_of(
+    settings: LoadSettings, spec: FormatSpec, topics: Topics, options: SourceOptions
+) -> pa.DataType | None:
+    """Return the type of keys that name their schemas, None for other keys.
+
+    It is that of the table, if there is one.
+    """
+    if spec.options.get("key") not in REGISTERED:
+        return None
+    table = open_table(settings.table)
+    if table.exists() and table.schema().get_field_index("_key") >= 0:
+        return table.schema().field("_key").type
+    found = registered_columns.newest_key_type(spec, _names(topics, options))
+    if found is None:
+        sample = _sample(topics, options, pa.schema([RAW_COLUMNS.field("key"), _HEADERS]))
+        found = registered_columns.key_type_of_records(spec, sample)
+    if found is None:
+        raise NothingToInferError
+    return found
+
+
+def writers_of(given: dict[str, str], definition: bytes) -> dict[int, bytes]:
+    """Take the option of a format out that names schemas by their ids; return those."""
+    text = given.pop("schema_id", None)
+    if text is None:
+        return {}
+    from millstream.spark.lakehouse.formats import avro
+
+    return avro.read_writers(text, definition)
+
+
+def pinned_columns(path: Location, spec: FormatSpec) -> pa.Schema:
     """Return the columns of a schema file, and new ones of the format's definition.
 
     New ones are added to the file. ConfigError if a new field has the name of a column.
@@ -140,7 +194,7 @@ def evolve_columns(
     spec: FormatSpec,
     table: Table,
     wider: Iterable[pa.Schema],
-    files: Iterable[Path] = (),
+    files: Iterable[Location] = (),
 ) -> FormatSpec:
     """Add the columns that values need to a table and to the schema file; return the format.
 
@@ -194,20 +248,27 @@ def _with(spec: FormatSpec, columns: pa.Schema) -> Format:
     return make_format(replace(spec, columns=columns))
 
 
-def _infer(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
+def infer_columns(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
+    """Return the columns of a definition, or of the first records; NothingToInferError."""
     if spec.definition:
         return _defined_columns(spec)
+    if spec.is_framed:
+        return _registered_columns(spec, topics, options)
     if spec.kind == "text":
         from millstream.spark.lakehouse.formats import text
 
         return text.default_columns(spec.options.get("pattern"))
-    sample = _sample(topics, options)
+    sample = sample_values(topics, options)
     if not sample:
         raise NothingToInferError
     if spec.kind == "csv":
         from millstream.spark.lakehouse.formats import csv_lines
 
         return csv_lines.infer(sample, spec)
+    if spec.kind == "debezium":
+        from millstream.spark.lakehouse.formats import debezium
+
+        sample = debezium.rows_of(sample)
     return _infer_json(sample)
 
 
@@ -244,19 +305,41 @@ def _infer_json(sample: list[bytes]) -> pa.Schema:
     return columns
 
 
-def _sample(topics: Topics, options: SourceOptions) -> list[bytes]:
+def _registered_columns(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.Schema:
+    found = registered_columns.newest_columns(spec, _names(topics, options))
+    if found is None:
+        sample = _sample(topics, options, pa.schema([RAW_COLUMNS.field("value"), _HEADERS]))
+        found = registered_columns.columns_of_records(spec, sample)
+        if found is None and any(map(len, sample)):
+            raise ConfigError(
+                "no schema can be inferred: the registry has no subject of the topic (option "
+                "subject), and knows no schema that the first records name"
+            )
+    if found is None:
+        raise NothingToInferError
+    return found
+
+
+def _names(topics: Topics, options: SourceOptions) -> list[str]:
+    return sorted({each.topic for each in topics.topic_partitions(options.subscription)})
+
+
+def sample_values(topics: Topics, options: SourceOptions) -> list[bytes]:
     """Return the first values of every partition."""
+    batches = _sample(topics, options, pa.schema([RAW_COLUMNS.field("value")]))
+    return [each for batch in batches for each in batch.column(0).to_pylist() if each is not None]
+
+
+def _sample(topics: Topics, options: SourceOptions, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """Return columns of the first records of every partition."""
     topic_partitions = topics.topic_partitions(options.subscription)
     starts = topics.earliest(topic_partitions)
     ends = topics.latest(topic_partitions, read_committed=options.kafka.read_committed)
     rules = ReadRules.of(options, fail_on_data_loss=False)
-    schema = pa.schema([RAW_COLUMNS.field("value")])
-    values: list[bytes] = []
+    found: list[pa.RecordBatch] = []
     for topic_partition in topic_partitions:
         end = min(ends[topic_partition], starts[topic_partition] + _SAMPLE_OFFSETS)
         if end > starts[topic_partition]:
-            for batch in read_range(
-                OffsetRange(topic_partition, starts[topic_partition], end), rules, schema
-            ):
-                values += [value for value in batch.column(0).to_pylist() if value is not None]
-    return values
+            chosen = OffsetRange(topic_partition, starts[topic_partition], end)
+            found += read_range(chosen, rules, schema)
+    return found

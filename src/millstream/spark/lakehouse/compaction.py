@@ -4,36 +4,39 @@ order.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from itertools import repeat
+from types import MappingProxyType
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+from millstream.spark.locations.location import Location
 
 _COMPRESSION: Final = "zstd"
 COMPACTED_PREFIX: Final = "millstream-compacted-"
 
 
 def rewrite_small_files(
-    root: Path,
+    root: Location,
     paths: Iterable[str],
-    output_root: Path,
+    output_root: Location,
     *,
     target_bytes: int,
     part_of: Callable[[str], str] = lambda path: path.rpartition("/")[0],
+    deleted: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> tuple[list[str], list[str]]:
     """Rewrite the rows of small files under ``output_root``; return the old and the new paths.
 
     A file is small below half of ``target_bytes``. Files of different parts of the table
     (directories, unless ``part_of`` says otherwise) are never joined, and a group is skipped unless
-    it has at least two files.
+    it has at least two files. Rows at the positions of ``deleted`` are left out.
     """
     old: list[str] = []
     new: list[str] = []
@@ -41,14 +44,18 @@ def rewrite_small_files(
         directory = group[0].rpartition("/")[0]
         name = f"{COMPACTED_PREFIX}{uuid.uuid4().hex[:16]}.parquet"
         target = f"{directory}/{name}" if directory else name
-        join_files([root / path for path in group], output_root / target)
+        join_files(
+            [root / path for path in group],
+            output_root / target,
+            deleted=[deleted.get(path, ()) for path in group],
+        )
         old += group
         new.append(target)
     return old, new
 
 
 def _groups(
-    root: Path, paths: Iterable[str], target_bytes: int, part_of: Callable[[str], str]
+    root: Location, paths: Iterable[str], target_bytes: int, part_of: Callable[[str], str]
 ) -> Iterator[list[str]]:
     by_part: dict[str, list[str]] = {}
     for path in sorted(set(paths)):
@@ -57,7 +64,7 @@ def _groups(
         group: list[str] = []
         size = 0
         for path in directory_paths:
-            file_size = (root / path).stat().st_size
+            file_size = (root / path).size_bytes()
             if file_size >= target_bytes // 2:
                 continue
             if group and size + file_size > target_bytes:
@@ -69,23 +76,37 @@ def _groups(
             yield group
 
 
-def join_files(sources: Sequence[Path], target: Path) -> None:
+def join_files(
+    sources: Sequence[Location], target: Location, *, deleted: Sequence[Sequence[int]] = ()
+) -> None:
     """Write the rows of Parquet files, whose columns may differ, into one file, durably."""
     schema = pa.unify_schemas(
-        [pq.read_schema(source) for source in sources], promote_options="permissive"
+        [pq.read_schema(source.open_input()) for source in sources], promote_options="permissive"
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as file:
-        with pq.ParquetWriter(file, schema, compression=_COMPRESSION) as writer:
-            for source in sources:
-                writer.write_table(_read_as(source, schema))
-        file.flush()
-        os.fsync(file.fileno())
+    gone = [*deleted, *repeat((), len(sources) - len(deleted))]
+    with (
+        target.open_output() as file,
+        pq.ParquetWriter(file, schema, compression=_COMPRESSION) as writer,
+    ):
+        for source, positions in zip(sources, gone, strict=True):
+            writer.write_table(without_rows(_read_as(source, schema), positions))
+    target.settle()
 
 
-def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> None:
-    """Rewrite a file with other types of some columns, durably."""
-    table = pq.ParquetFile(source).read()
+def without_rows(table: pa.Table, positions: Sequence[int]) -> pa.Table:
+    """Return a file's rows without those at some positions."""
+    if not positions:
+        return table
+    kept = np.ones(table.num_rows, bool)
+    kept[np.asarray(positions)] = False
+    return table.filter(pa.array(kept))
+
+
+def rewrite_file(
+    source: Location, target: Location, columns: Sequence[pa.Field], *, deleted: Sequence[int] = ()
+) -> None:
+    """Rewrite a file with other types of some columns, and without deleted rows, durably."""
+    table = without_rows(pq.ParquetFile(source.open_input()).read(), deleted)
     for column in columns:
         index = table.schema.get_field_index(column.name)
         if index >= 0:
@@ -94,13 +115,13 @@ def rewrite_file(source: Path, target: Path, columns: Sequence[pa.Field]) -> Non
 
 
 def rewrite_columns(
-    root: Path, paths: Iterable[str], output_root: Path, *, columns: Sequence[pa.Field]
+    root: Location, paths: Iterable[str], output_root: Location, *, columns: Sequence[pa.Field]
 ) -> tuple[list[str], list[str]]:
     """Rewrite the files that have these columns with other types; return old and new paths."""
     old: list[str] = []
     new: list[str] = []
     for path in sorted(set(paths)) if columns else ():
-        found = pq.read_schema(root / path)
+        found = pq.read_schema((root / path).open_input())
         if all(each.name not in found.names or found.field(each.name) == each for each in columns):
             continue
         directory = path.rpartition("/")[0]
@@ -113,25 +134,27 @@ def rewrite_columns(
 
 
 def rewrite_without(
-    root: Path,
+    root: Location,
     paths: Iterable[str],
-    output_root: Path,
+    output_root: Location,
     *,
-    offsets: Mapping[TopicPartition, Sequence[Offset]],
+    offsets: Mapping[TopicPartition, Sequence[Offset]] = MappingProxyType({}),
+    ends: Mapping[TopicPartition, Offset] = MappingProxyType({}),
 ) -> tuple[list[str], list[str]]:
-    """Rewrite the files with these records without them; return old and new paths."""
+    """Rewrite the files with these records, or with records from ``ends`` on, without them; return
+    old and new paths.
+    """
     old: list[str] = []
     new: list[str] = []
     for path in paths:
-        table = pq.ParquetFile(root / path).read()
+        table = pq.ParquetFile((root / path).open_input()).read()
         gone = pa.chunked_array([pa.repeat(pa.scalar(False), table.num_rows)])
         for topic_partition, numbers in offsets.items():
-            of_partition = pc.and_(
-                pc.equal(table["topic"], topic_partition.topic),
-                pc.equal(table["partition"], topic_partition.partition),
-            )
             named = pc.is_in(table["offset"], value_set=pa.array(numbers, pa.int64()))
-            gone = pc.or_(gone, pc.and_(of_partition, named))
+            gone = pc.or_(gone, pc.and_(_of_partition(table, topic_partition), named))
+        for topic_partition, end in ends.items():
+            behind = pc.greater_equal(table["offset"], end)
+            gone = pc.or_(gone, pc.and_(_of_partition(table, topic_partition), behind))
         kept = table.filter(pc.invert(gone))
         if kept.num_rows == table.num_rows:
             continue
@@ -143,16 +166,21 @@ def rewrite_without(
     return old, new
 
 
-def _write(table: pa.Table, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("xb") as file:
+def _of_partition(table: pa.Table, topic_partition: TopicPartition) -> pa.ChunkedArray:
+    return pc.and_(
+        pc.equal(table["topic"], topic_partition.topic),
+        pc.equal(table["partition"], topic_partition.partition),
+    )
+
+
+def _write(table: pa.Table, target: Location) -> None:
+    with target.open_output() as file:
         pq.write_table(table, file, compression=_COMPRESSION)
-        file.flush()
-        os.fsync(file.fileno())
+    target.settle()
 
 
-def _read_as(source: Path, schema: pa.Schema) -> pa.Table:
-    table = pq.ParquetFile(source).read()
+def _read_as(source: Location, schema: pa.Schema) -> pa.Table:
+    table = pq.ParquetFile(source.open_input()).read()
     columns = [
         table[field.name].cast(field.type)
         if field.name in table.column_names

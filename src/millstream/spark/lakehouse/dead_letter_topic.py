@@ -28,8 +28,10 @@ from millstream.client import Producer
 from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.dead_letter_commits import topic_ledger
 from millstream.spark.lakehouse.ledger import position_key
 from millstream.spark.lakehouse.table import Table
+from millstream.spark.security_options import security_settings
 
 PREFIX: Final = "__connect.errors."
 _STAGE: Final = b"VALUE_CONVERTER"
@@ -49,10 +51,13 @@ class DeadLetterTopic:
         self._bootstrap_servers = options.get("kafka.bootstrap.servers", "").strip()
         if not self._bootstrap_servers:
             raise ConfigError(f"the topic {topic} for dead letters needs kafka.bootstrap.servers")
+        self._security = security_settings(
+            {name.removeprefix("kafka."): text for name, text in options.items()}
+        )
         self._topic = topic
         self._dead_letters = dead_letters
         self._app_id = app_id
-        self._ledger_id = f"{app_id}:topic"
+        self._ledger_id = topic_ledger(app_id)
 
     def send(self, paths: Iterable[str] | None = None) -> int:
         """Send the dead letters of these files, or of all files, that are not in the topic yet;
@@ -67,7 +72,7 @@ class DeadLetterTopic:
         known = self._dead_letters.ledger(self._ledger_id, map(position_key, topic_partitions))
         ends: dict[TopicPartition, Offset] = {}
         count = 0
-        with Producer(bootstrap_servers=self._bootstrap_servers) as producer:
+        with Producer(self._security, bootstrap_servers=self._bootstrap_servers) as producer:
             futures = []
             for dead_letter in self._read(files):
                 topic_partition = TopicPartition(dead_letter["topic"], dead_letter["partition"])
@@ -98,7 +103,9 @@ class DeadLetterTopic:
                 yield from batch.to_pylist()
 
     def _table(self, path: str, columns: list[str]) -> pa.Table:
-        table = pq.ParquetFile(self._dead_letters.data_directory / path).read(columns=columns)
+        table = pq.ParquetFile((self._dead_letters.data_directory / path).open_input()).read(
+            columns=columns
+        )
         # Files that other libraries wrote may hold views, which cannot be grouped by.
         topics = table["topic"].cast(pa.string())
         table = table.set_column(table.schema.get_field_index("topic"), "topic", topics)

@@ -1,8 +1,9 @@
 """Records that could not be read, and their replay after the schema or the code has changed.
 
-A replay writes the rows that can be read now into the table, and then removes them from the dead
-letters. If it crashes in between, a record is in both; the next replay detects that by its offset
-and only removes it.
+A replay looks at the dead letters below the table's offsets: what is above is read again by the
+load itself. It writes the rows that can be read now into the table, and then removes them from the
+dead letters. If it crashes in between, a record is in both; the next replay detects that by its
+offset and only removes it.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ import pyarrow.parquet as pq
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.audit import table_offsets
 from millstream.spark.lakehouse.columns import (
-    DEFINITION_OPTION,
     EVOLUTIONS,
     evolve_columns,
     pinned_columns,
-    read_definition,
     schema_file_of,
     settle_columns,
+    unpinned_spec,
 )
+from millstream.spark.lakehouse.dead_letter_commits import settle_all
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
 from millstream.spark.lakehouse.formats import Format, FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.intervals import OffsetSet
-from millstream.spark.lakehouse.ledger import BATCH
+from millstream.spark.lakehouse.ledger import BATCH, Ledger
 from millstream.spark.lakehouse.settings import DEFAULT_FILE_BYTES, LoadSettings
 from millstream.spark.lakehouse.table import (
     Layout,
@@ -38,6 +40,7 @@ from millstream.spark.lakehouse.table import (
     dead_letters_of,
     open_table,
 )
+from millstream.spark.lakehouse.upserts import read_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,20 @@ def replay(settings: LoadSettings) -> Replay:
     table = open_table(settings.table)
     if not table.exists():
         raise ConfigError(f"there is no table {settings.table}")
+    if read_mode(settings.table) is not None:
+        raise ConfigError(
+            f"{settings.table} has the newest row of each key, and its dead letters are older than "
+            "what it has: load the topic again into another table to read them"
+        )
     dead_letters = open_table(dead_letters_of(settings.table))
+    settle_all(settings.table)
     if not dead_letters.exists():
         return Replay()
-    batches = _dead_letters(dead_letters)
-    form = _evolved(settings, settle_columns(settings, _spec(settings), table), table, batches)
+    ledger = _ledger(table, dead_letters, settings.load_id)
+    batches = [_below(rows, ledger) for rows in _dead_letters(dead_letters)]
+    form = _evolved(
+        settings, settle_columns(settings, _spec(settings, table), table), table, batches
+    )
     schema = form.table_schema()
     table.create(
         Layout(
@@ -91,6 +103,24 @@ def replay(settings: LoadSettings) -> Replay:
     return Replay(tried, sum(file.rows for file in files), rejected)
 
 
+def _ledger(table: Table, dead_letters: Table, app_id: str) -> Ledger:
+    """Return the load's positions; ConfigError if no load of that name has written the table."""
+    ledger = Ledger(table.ledger(app_id, ledgers.keys(table_offsets(dead_letters))))
+    if not ledger.batch:
+        raise ConfigError(f"{table.name}: {ledgers.unknown_load(app_id)}")
+    return ledger
+
+
+def _below(rows: pa.RecordBatch, ledger: Ledger) -> pa.RecordBatch:
+    """Leave out the records that the load has not come to."""
+    names = (rows.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+    below = [
+        offset < (ledger.position(TopicPartition(topic, partition)) or 0)
+        for topic, partition, offset in zip(*names, strict=True)
+    ]
+    return rows if all(below) else rows.filter(pa.array(below, pa.bool_()))
+
+
 def _evolved(
     settings: LoadSettings, spec: FormatSpec, table: Table, batches: Sequence[pa.RecordBatch]
 ) -> Format:
@@ -110,7 +140,7 @@ def _file_rules(settings: LoadSettings, table: Table, app_id: str, batch: int) -
     return FileRules(
         app_id=app_id,
         batch=batch,
-        directory=str(table.staging_directory),
+        directory=table.staging_directory,
         target_bytes=DEFAULT_FILE_BYTES,
         offset_column="_offset",
         event_time=settings.event_time,
@@ -119,18 +149,16 @@ def _file_rules(settings: LoadSettings, table: Table, app_id: str, batch: int) -
     )
 
 
-def _spec(settings: LoadSettings) -> FormatSpec:
+def _spec(settings: LoadSettings, table: Table) -> FormatSpec:
     path = schema_file_of(settings)
     if settings.format == "raw":
         raise ConfigError("a table of raw records has no dead letters")
-    if not path.exists():
+    if not path.is_file():
         raise MillstreamError(f"{path} is not there: give the schema file of the load")
-    options = dict(settings.format_options)
-    definition = options.pop(DEFINITION_OPTION, None)
-    spec = FormatSpec(
-        kind=settings.format,
-        options=options,
-        definition=b"" if definition is None else read_definition(definition),
+    held = table.schema()
+    spec = replace(
+        unpinned_spec(settings),
+        key_type=held.field("_key").type if held.get_field_index("_key") >= 0 else None,
         reserved=frozenset([settings.partition_column] if settings.event_time is not None else []),
     )
     return replace(spec, columns=pinned_columns(path, spec))
@@ -139,7 +167,9 @@ def _spec(settings: LoadSettings) -> FormatSpec:
 def _dead_letters(dead_letters: Table) -> list[pa.RecordBatch]:
     batches = []
     for path in dead_letters.files():
-        table = pq.ParquetFile(dead_letters.data_directory / path).read(columns=RAW_COLUMNS.names)
+        table = pq.ParquetFile((dead_letters.data_directory / path).open_input()).read(
+            columns=RAW_COLUMNS.names
+        )
         plain = pa.Table.from_arrays(
             [table[each.name].cast(each.type) for each in RAW_COLUMNS], schema=RAW_COLUMNS
         )

@@ -1,16 +1,18 @@
-"""Delta tables through `deltalake`: the ledger is made of the protocol's own ``txn`` actions.
+"""Delta tables through `deltalake`: one of the protocol's own ``txn`` actions names the ledger.
 
 A ``txn`` action maps an application id to a number and survives the log's checkpoints and clean-up.
-Each ledger entry is one, ``<app_id>/<entry>``. delta-rs refuses a commit when an application id
-that it sets was set since the table was read, and so of two planners only one gets through.
+``<app_id>/ledger`` is the number of the file with the load's ledger (``stored_ledger``). delta-rs
+refuses a commit when an application id that it sets was set since the table was read, and so of two
+planners only one gets through.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -18,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from millstream.model.errors import ConfigError
@@ -26,10 +28,20 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.intervals import collect
+from millstream.spark.lakehouse.ledger import BATCH
+from millstream.spark.lakehouse.stored_ledger import (
+    REFUSED_BATCH,
+    LedgerFiles,
+    LostLedgerError,
+    only,
+)
 from millstream.spark.lakehouse.table import (
+    MILLSTREAM_DIRECTORY,
     Compaction,
     ConcurrentLoadError,
     Layout,
+    MovedOnError,
+    Replacement,
     TableName,
     check_new_directory,
     check_same_split,
@@ -41,12 +53,17 @@ from millstream.spark.lakehouse.widening import (
     merge,
     plain,
 )
+from millstream.spark.lakehouse.written_files import check_unchanged, check_written
+from millstream.spark.locations.location import Location
 
 _ATTEMPTS: Final = 5
 _HOUR_MS: Final = 3_600_000
 _LONG_RUN: Final = 20
 _MOST_RUNS: Final = 100
 _MOST_OFFSETS: Final = 5_000
+_HISTORY: Final = 1_000
+_CARRIES_OLD: Final = "older"
+"""The table has entries of an older version, which count where the ledger's file lacks them."""
 
 
 class DeltaTableFiles:
@@ -54,15 +71,21 @@ class DeltaTableFiles:
 
     def __init__(self, name: TableName) -> None:
         self.name = name
-        self._uri = str(name.path)
+        self._uri = name.path.uri()
+        self._options = dict(name.path.storage_options)
+        self._ledgers = LedgerFiles(name.path / MILLSTREAM_DIRECTORY / "ledger")
+        self._log = name.path / "_delta_log"
+
+    def _open(self) -> DeltaTable:
+        return DeltaTable(self._uri, storage_options=self._options)
 
     @property
-    def data_directory(self) -> Path:
+    def data_directory(self) -> Location:
         """The table's own directory."""
         return self.name.path
 
     @property
-    def staging_directory(self) -> Path:
+    def staging_directory(self) -> Location:
         """The same: files that no commit references are not part of a Delta table."""
         return self.name.path
 
@@ -73,7 +96,8 @@ class DeltaTableFiles:
 
     def exists(self) -> bool:
         """See :class:`Table`."""
-        return (self.name.path / "_delta_log").is_dir() and DeltaTable.is_deltatable(self._uri)
+        # Not DeltaTable.is_deltatable: it lets no other thread run while a store answers.
+        return any(name.endswith((".json", ".parquet")) for name in self._log.entries())
 
     def create(self, layout: Layout) -> None:
         """See :class:`Table`."""
@@ -82,7 +106,7 @@ class DeltaTableFiles:
             schema = schema.append(pa.field(layout.partition_column, pa.date32()))
         if self.exists():
             check_same_columns(str(self.name), self.schema(), schema)
-            found = DeltaTable(self._uri).metadata().partition_columns
+            found = self._open().metadata().partition_columns
             wanted = [layout.partition_column] if layout.is_partitioned else []
             check_same_split(self.name, found, wanted)
             return
@@ -90,30 +114,47 @@ class DeltaTableFiles:
         times = [each.name for each in schema if pa.types.is_time(each.type)]
         if times:
             raise ConfigError(f"Delta has no type for a time of day: {', '.join(times)}")
-        self.name.path.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            self._uri,
-            schema=schema,
-            mode="ignore",
-            partition_by=[layout.partition_column] if layout.is_partitioned else None,
-        )
+        self.name.path.check_commits()
+        self.name.path.make_directory()
+        try:
+            DeltaTable.create(
+                self._uri,
+                storage_options=self._options,
+                schema=schema,
+                mode="ignore",
+                partition_by=[layout.partition_column] if layout.is_partitioned else None,
+                configuration=dict(layout.properties) or None,
+            )
+        except DeltaError as error:
+            if layout.properties and "property" in str(error):
+                raise ConfigError(f"{self.name}: {error}") from None
+            raise
 
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
-        return plain(pa.schema(DeltaTable(self._uri).schema()))
+        return plain(pa.schema(self._open().schema()))
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. For wider types the whole table is rewritten, in one commit."""
-        known = self.schema()
-        added, widened = changed_columns(known, schema)
+        added, _ = changed_columns(self.schema(), schema)
         if added:
             fields = [Field.from_arrow(field) for field in added]
-            DeltaTable(self._uri).alter.add_columns(fields)
-        if widened:
-            self._rewrite(merge(self.schema(), schema))
+            self._open().alter.add_columns(fields)
+        for _ in range(_ATTEMPTS):
+            table = self._open()
+            known = plain(pa.schema(table.schema()))
+            wanted = merge(known, schema)
+            if not changed_columns(known, wanted)[1]:
+                return
+            with contextlib.suppress(CommitFailedError):
+                self._rewrite(table, wanted)
+        raise ConcurrentLoadError(f"{self.name}: other loads commit while its types are widened")
 
-    def _rewrite(self, schema: pa.Schema) -> None:
-        table = DeltaTable(self._uri)
+    @staticmethod
+    def _rewrite(table: DeltaTable, schema: pa.Schema) -> None:
+        """Rewrite the table as it was read; CommitFailedError if anything was committed since: a
+        file that was added meanwhile would keep its narrower type.
+        """
         rows = (
             _cast(batch, schema)
             for batch in table.to_pyarrow_dataset().to_batches(batch_size=1 << 16)
@@ -124,16 +165,66 @@ class DeltaTableFiles:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=table.metadata().partition_columns or None,
+            commit_properties=CommitProperties(max_commit_retries=0),
         )
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         """See :class:`Table`."""
-        return self._ledger(DeltaTable(self._uri), app_id, keys)
+        keys = list(keys)
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(ConcurrentLoadError):  # read the one that has replaced it
+                return only(self._ledger(self._open(), app_id, keys), keys)
+        return only(self._ledger(self._open(), app_id, keys), keys)
 
-    @staticmethod
-    def _ledger(table: DeltaTable, app_id: str, keys: Iterable[str]) -> dict[str, int]:
-        found = {key: table.transaction_version(f"{app_id}/{key}") for key in keys}
-        return {key: value for key, value in found.items() if value is not None}
+    def _ledger(self, table: DeltaTable, app_id: str, keys: Iterable[str]) -> dict[str, int]:
+        """Return the whole ledger of a load, with those of ``keys`` that an older version wrote."""
+        number = table.transaction_version(_ledger_id(app_id))
+        found = {} if number is None else self._ledgers.read(number)
+        if found is None:
+            if self._open().transaction_version(_ledger_id(app_id)) != number:
+                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            raise LostLedgerError(
+                f"{self.name}: the ledger {number} of {app_id} is not in _millstream/ledger"
+            )
+        old_batch = table.transaction_version(f"{app_id}/{BATCH}")
+        if old_batch == REFUSED_BATCH:  # this version has written it; was there another one?
+            old_batch = table.transaction_version(f"{app_id}/{_CARRIES_OLD}")
+        if BATCH in found and old_batch is None:
+            return found
+        old = {k: table.transaction_version(f"{app_id}/{k}") for k in keys if k not in found}
+        return {**found, **{key: value for key, value in old.items() if value is not None}}
+
+    def _note(self, table: DeltaTable, app_id: str, entries: Mapping[str, int]) -> CommitProperties:
+        """Write the ledger as it is with these entries; return what a commit of it has to carry.
+
+        If the commit fails the file stays for :meth:`expire`: an error may come after the commit.
+        """
+        number = self._ledgers.write(app_id, {**self._ledger(table, app_id, entries), **entries})
+        written = [Transaction(_ledger_id(app_id), number)]
+        old_batch = table.transaction_version(f"{app_id}/{BATCH}")
+        if old_batch != REFUSED_BATCH:
+            written.append(Transaction(f"{app_id}/{BATCH}", REFUSED_BATCH))
+        if old_batch:
+            written.append(Transaction(f"{app_id}/{_CARRIES_OLD}", 1))
+        return CommitProperties(
+            custom_metadata={"millstream": json.dumps({"appId": app_id, **entries})},
+            app_transactions=written,
+        )
+
+    def _replaced(self, number: int | None) -> None:
+        """Remove the ledger that a commit has replaced."""
+        if number is not None:
+            self._ledgers.remove(number)
+
+    def was_set_back(self, app_id: str) -> bool:
+        """See :class:`Table`; of the last thousand commits."""
+        entries = {each["version"]: each for each in self._open().history(_HISTORY)}
+        own = [version for version, each in entries.items() if _is_of(each, app_id)]
+        version = max(entries, default=0)
+        while version in entries and version not in own:
+            restored = _restored_version(entries[version])
+            version = version - 1 if restored is None else restored
+        return bool(own) and version < max(own)
 
     def commit(
         self,
@@ -144,47 +235,107 @@ class DeltaTableFiles:
         expected: Mapping[str, int],
     ) -> None:
         """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
-        properties = CommitProperties(
-            custom_metadata={"millstream": json.dumps({"appId": app_id, **entries})},
-            app_transactions=[Transaction(f"{app_id}/{k}", value) for k, value in entries.items()],
-        )
         offset_column = offset_column_of(self.schema())
         actions = [_add_action(file, offset_column) for file in files]
         for attempt in range(_ATTEMPTS):
-            table = DeltaTable(self._uri)
-            if self._ledger(table, app_id, [*expected, *entries]) != dict(expected):
-                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            table = self._open()
+            self._check_ledger(table, app_id, entries, expected)
+            # Behind the ledger: who has committed has removed the files of those who were late.
+            columns = check_written(self.staging_directory, files)
+            check_unchanged(str(self.name), plain(pa.schema(table.schema())), columns)
+            before = table.transaction_version(_ledger_id(app_id))
             try:
                 table.create_write_transaction(
                     actions,
                     "append",
                     table.schema(),
                     table.metadata().partition_columns,
-                    commit_properties=properties,
+                    commit_properties=self._note(table, app_id, entries),
                 )
             except CommitFailedError:
                 if attempt == _ATTEMPTS - 1:
                     raise
             else:
+                self._replaced(before)
                 return
+
+    def state(self) -> str:
+        """See :class:`MergeTable`: the version of the log."""
+        return str(self._open().version())
+
+    def replace(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        change: Replacement,
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`MergeTable`. Any other commit since the state was read is a MovedOnError."""
+        table = self._open()
+        self._check_ledger(table, app_id, entries, expected)
+        if str(table.version()) != change.base:
+            raise MovedOnError(f"{self.name} has changed since version {change.base}")
+        columns = check_written(self.staging_directory, change.added)
+        check_unchanged(str(self.name), plain(pa.schema(table.schema())), columns)
+        offset_column = offset_column_of(plain(pa.schema(table.schema())))
+        actions = [_add_action(file, offset_column) for file in change.added]
+        before = table.transaction_version(_ledger_id(app_id))
+        properties = self._note(table, app_id, entries)
+        properties.max_commit_retries = 0
+        try:
+            table.create_write_transaction(
+                [*actions, *_remove_actions(table, set(change.removed))],
+                "append",  # "overwrite" would remove all other files too
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise MovedOnError(f"{self.name}: {error}") from error
+        self._replaced(before)
+
+    def _check_ledger(
+        self,
+        table: DeltaTable,
+        app_id: str,
+        entries: Mapping[str, int],
+        expected: Mapping[str, int],
+    ) -> None:
+        names = [*expected, *entries]
+        if only(self._ledger(table, app_id, names), names) != dict(expected):
+            raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
 
     def files(self) -> list[str]:
         """See :class:`Table`."""
-        adds = pa.table(DeltaTable(self._uri).get_add_actions(flatten=True))
+        adds = pa.table(self._open().get_add_actions(flatten=True))
         return [unquote(path) for path in adds["path"].to_pylist()]
+
+    def deleted_rows(self) -> dict[str, Sequence[int]]:
+        """See :class:`Table`."""
+        found: dict[str, Sequence[int]] = {}
+        root = self.name.path.uri().rstrip("/") + "/"
+        for batch in pa.RecordBatchReader.from_stream(self._open().deletion_vectors()):
+            for uri, kept in zip(batch.column(0), batch.column(1), strict=True):
+                path = unquote(uri.as_py().removeprefix("file://")).removeprefix(root)
+                gone = np.flatnonzero(~kept.values.to_numpy(zero_copy_only=False))
+                found[path] = gone.tolist()
+        return found
 
     def retained(self) -> set[str]:
         """See :class:`Table`. Older states are those that are still in the log."""
-        log = self.name.path / "_delta_log"
+        log = self._log
         named = set(self.files())
-        for path in log.glob("*.json"):
-            for line in path.read_text(encoding="utf-8").splitlines():
+        names = log.entries()
+        for name in (each for each in names if each.endswith(".json")):
+            for line in (log / name).read_bytes().splitlines():
                 action = json.loads(line)
                 named |= {
                     unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action
                 }
-        for path in log.glob("*.checkpoint*.parquet"):
-            actions = pq.read_table(path, columns=["add.path", "remove.path"]).flatten()
+        for name in (each for each in names if fnmatch(each, "*.checkpoint*.parquet")):
+            file = (log / name).open_input()
+            actions = pq.read_table(file, columns=["add.path", "remove.path"]).flatten()
             for column in actions.columns:
                 named |= {unquote(each) for each in column.drop_null().to_pylist()}
         return named
@@ -195,22 +346,49 @@ class DeltaTableFiles:
 
     def compact(self, *, target_bytes: int) -> Compaction:
         """See :class:`Table`. delta-rs chooses the files and writes the new ones."""
-        metrics = DeltaTable(self._uri).optimize.compact(target_size=target_bytes)
+        metrics = self._open().optimize.compact(target_size=target_bytes)
         return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
         for topic_partition, gone in offsets.items():
             for condition in _conditions(gone):
-                DeltaTable(self._uri).delete(
+                self._open().delete(
                     f"topic = '{topic_partition.topic}' "
                     f'AND "partition" = {topic_partition.partition} '
                     f"AND ({condition})"
                 )
 
+    def truncate(
+        self,
+        positions: Mapping[TopicPartition, Offset],
+        app_id: str,
+        entries: Mapping[str, int],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`Table`."""
+        condition = " OR ".join(
+            f"(topic = '{each.topic}' AND \"partition\" = {each.partition} "
+            f'AND "offset" >= {position})'
+            for each, position in positions.items()
+        )
+        table = self._open()
+        self._check_ledger(table, app_id, entries, expected)
+        version, before = table.version(), table.transaction_version(_ledger_id(app_id))
+        if condition:
+            try:
+                table.delete(condition, commit_properties=self._note(table, app_id, entries))
+            except CommitFailedError as error:
+                raise ConcurrentLoadError(f"{self.name}: {error}") from error
+        if table.version() == version:  # there was no such row
+            self.commit(app_id, entries, [], expected=expected)
+        else:
+            self._replaced(before)
+
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`; what the log forgets follows ``delta.logRetentionDuration``."""
-        table = DeltaTable(self._uri)
+        table = self._open()
         removed = table.vacuum(
             retention_hours=-(-keep_ms // _HOUR_MS),
             dry_run=False,
@@ -218,7 +396,29 @@ class DeltaTableFiles:
         )
         table.create_checkpoint()
         table.cleanup_metadata()
+        for number, app_id in self._ledgers.stale():
+            if self._open().transaction_version(_ledger_id(app_id)) != number:
+                self._ledgers.remove(number)
         return len(removed)
+
+
+def _ledger_id(app_id: str) -> str:
+    """Return the application id of a load's ledger; no entry of an older version has such a one."""
+    return f"{app_id}/ledger"
+
+
+def _is_of(commit: Mapping[str, Any], app_id: str) -> bool:
+    """Tell whether a commit of the table's history is one of a load."""
+    written = json.loads(commit.get("millstream", "{}"))
+    return bool(written.get("appId") == app_id)
+
+
+def _restored_version(commit: Mapping[str, Any]) -> int | None:
+    """Return the version that a RESTORE went back to; −1 if it names a time; None for others."""
+    if commit.get("operation") != "RESTORE":
+        return None
+    version = commit.get("operationParameters", {}).get("version")
+    return -1 if version is None else int(version)
 
 
 def _conditions(offsets: Sequence[Offset]) -> Iterator[str]:
@@ -252,6 +452,27 @@ def _add_action(file: DataFile, offset_column: str) -> AddAction | RemoveAction:
         data_change=True,
         stats=json.dumps(stats),
     )
+
+
+def _remove_actions(table: DeltaTable, paths: Collection[str]) -> list[RemoveAction]:
+    """Return the actions that remove these files; MovedOnError unless the table has all of them."""
+    found = [
+        RemoveAction(
+            path=path,
+            data_change=True,
+            deletion_timestamp=int(time.time() * 1000),
+            size=each["size_bytes"],
+            partition_values={
+                name: None if value is None else str(value)
+                for name, value in (each.get("partition") or {}).items()
+            },
+        )
+        for each in pa.table(table.get_add_actions()).to_pylist()
+        if (path := unquote(each["path"])) in paths
+    ]
+    if len(found) != len(paths):
+        raise MovedOnError(f"{len(paths) - len(found)} files are not in the table any more")
+    return found
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

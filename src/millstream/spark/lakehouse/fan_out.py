@@ -20,12 +20,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from millstream.model.errors import ConfigError, CorruptLogError, MillstreamError
+from millstream.model.errors import (
+    ConfigError,
+    CorruptLogError,
+    ErrorCode,
+    KafkaError,
+    MillstreamError,
+)
+from millstream.schemas.schema import RegistryRefusedError
 from millstream.spark.lakehouse.columns import EVOLUTIONS
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
@@ -37,9 +43,13 @@ from millstream.spark.lakehouse.load import (
     source_options_of,
     wait,
 )
+from millstream.spark.lakehouse.parallelism import cores, run_in_threads
+from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName, open_table
+from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.lakehouse.written_files import WrittenFileError
+from millstream.spark.locations.location import Location
 from millstream.spark.options import Subscribe
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
@@ -53,12 +63,13 @@ log = logging.getLogger(__name__)
 _FATAL: Final = {
     kind.__name__: kind
     for kind in (
-        *(ConfigError, CorruptLogError),
-        *(DataLossError, RecreatedTopicError, UnreadableRecordError),
+        *(ConfigError, RegistryRefusedError, CorruptLogError),
+        *(DataLossError, RecreatedTopicError, UnreadableRecordError, TooManyRejectsError),
     )
 }
 """The errors that end the load of one topic only."""
 
+_ATTEMPTS: Final = 3
 _SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
 _BY_TOPIC: Final = frozenset(("startingoffsets", "startingoffsetsbytimestamp"))
 
@@ -83,7 +94,7 @@ WorkRunner = Callable[[Sequence[Work]], list[Landed | Exception]]
 
 def land_works_locally(works: Sequence[Work]) -> list[Landed | Exception]:
     """Run every task in this process."""
-    return [_land(work) for work in works]
+    return run_in_threads(_land, works)
 
 
 def land_works_on_spark(spark: SparkSession, works: Sequence[Work]) -> list[Landed | Exception]:
@@ -99,6 +110,12 @@ def land_works_on_spark(spark: SparkSession, works: Sequence[Work]) -> list[Land
     numbers = spark.range(0, len(works), 1, len(works))
     rows = numbers.mapInArrow(run, "work long, outcome string").collect()
     outcomes = {row.work: _from_json(row.outcome) for row in rows}
+    missing = sorted(set(range(len(works))) - set(outcomes))
+    if missing or len(rows) != len(works):
+        raise WrittenFileError(
+            f"{len(works)} tasks were run and {len(rows)} results came, none of {missing}: nothing "
+            "is committed"
+        )
     return [outcomes[index] for index in range(len(works))]
 
 
@@ -141,8 +158,8 @@ def settings_for(settings: LoadSettings, topic: str) -> LoadSettings:
     )
 
 
-def _fill(path: Path, topic: str) -> Path:
-    return Path(str(path).replace(TOPIC_FIELD, topic))
+def _fill(path: Location, topic: str) -> Location:
+    return path.filled(TOPIC_FIELD, topic)
 
 
 class FanOut:
@@ -156,6 +173,7 @@ class FanOut:
         runner: WorkRunner,
         *,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
+        parallelism: Callable[[], int] = cores,
     ) -> None:
         if settings.query is not None:
             raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
@@ -165,6 +183,7 @@ class FanOut:
         self._settings = settings
         self._runner = runner
         self._on_batch = on_batch
+        self._parallelism = parallelism
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
         self._rounds = 0
@@ -185,7 +204,8 @@ class FanOut:
                     break
                 for topic, loader in self._loaders.items():
                     if topic not in self.errors:
-                        loader.maintain_when_due()
+                        with self._giving_up(topic):
+                            loader.maintain_when_due()
                 if goal is None and (report is None or not report.behind):
                     wait(started, self._settings.freshness_ms, should_stop)
         if self.errors:
@@ -220,8 +240,18 @@ class FanOut:
         return _sum(self._rounds, reports, time.monotonic() - started)
 
     def _ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
-        """Get the ends of all topics. A deleted topic with a table ends its own load; a topic that
-        never existed is a configuration error, and ends all loads.
+        """Get the ends of all topics, again if one is deleted between metadata and offsets."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return self._present_ends(topics, reader)
+            except KafkaError as error:
+                if error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return self._present_ends(topics, reader)
+
+    def _present_ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
+        """Get the ends of all topics. A topic that does not exist, or not any more, ends its own
+        load.
         """
         try:
             return reader.ends()
@@ -242,8 +272,6 @@ class FanOut:
         try:
             topics.topic_partitions(Subscribe((topic,)))
         except ConfigError as error:
-            if not open_table(settings_for(self._settings, topic).table).exists():
-                raise
             self._give_up(topic, error)
             return True
         return False
@@ -260,7 +288,7 @@ class FanOut:
         if known is not None:
             return known
         settings = settings_for(self._settings, topic)
-        made = Loader(settings, local_runner)
+        made = Loader(settings, local_runner, parallelism=self._parallelism)
         if not made.prepare(topics, reader, ends):
             return None
         self._loaders[topic] = made
@@ -274,8 +302,9 @@ class FanOut:
         for _ in range(EVOLUTIONS):
             works = []
             for topic, plan in waiting.items():
-                tasks, landing = self._loaders[topic].tasks(plan)
-                works += [Work(topic, n, ranges, landing) for n, ranges in enumerate(tasks)]
+                with self._giving_up(topic):
+                    tasks, landing = self._loaders[topic].tasks(plan)
+                    works += [Work(topic, n, ranges, landing) for n, ranges in enumerate(tasks)]
             found: dict[str, list[Landed]] = {topic: [] for topic in waiting}
             for work, outcome in zip(works, self._run(waiting, works), strict=True):
                 if isinstance(outcome, Landed):
@@ -284,11 +313,12 @@ class FanOut:
                     self._give_up(work.topic, outcome)
             for topic, landed in found.items():
                 plan = waiting[topic]
-                if topic in self.errors:
-                    del waiting[topic]
-                elif self._loaders[topic].accept(plan, landed):
-                    done[topic] = landed
-                    del waiting[topic]
+                if topic not in self.errors:
+                    with self._giving_up(topic):
+                        if not self._loaders[topic].accept(plan, landed):
+                            continue
+                        done[topic] = landed
+                del waiting[topic]
             if not waiting:
                 return done
         for topic in waiting:
@@ -338,6 +368,7 @@ def only(ends: TopicEnds, topic: str) -> TopicEnds:
             if topic_partition.topic == topic
         },
         {name: topic_id for name, topic_id in ends.topic_ids.items() if name == topic},
+        {each: epoch for each, epoch in ends.leader_epochs.items() if each.topic == topic},
     )
 
 
@@ -350,4 +381,5 @@ def _sum(round_number: int, reports: Sequence[BatchReport], seconds: float) -> B
         files=sum(each.files for each in reports),
         behind=sum(each.behind for each in reports),
         seconds=seconds,
+        reasons=add_reasons(each.reasons for each in reports),
     )

@@ -2,16 +2,19 @@
 
 Rows are buffered until a row group is large enough: writing batch by batch would create row groups
 of ten thousand rows, which are slow to read. A file is complete once it is closed and synced.
+
+However many days the records of a task fall on and however they are mixed, a day has one file of
+the task, or files of the configured size: rows wait in memory until they fill a row group or, in
+all, ``WAITING_BYTES``; then those of the fullest day are written. At most ``_MOST_OPEN_FILES``
+files are open; if there are more, the largest one is closed, and its day may get another one.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,6 +23,7 @@ import pyarrow.parquet as pq
 
 from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
+from millstream.spark.locations.location import Location, as_location
 
 ROW_GROUP_BYTES: Final = 96 << 20
 """Bytes of Arrow data in one row group, which is what a task buffers in memory."""
@@ -32,7 +36,9 @@ _DAY_US: Final = 86_400_000_000
 _FIRST_DAY: Final = FIRST_TIME_US // _DAY_US
 _LAST_DAY: Final = LAST_TIME_US // _DAY_US
 
-_MOST_OPEN_DAYS: Final = 16
+WAITING_BYTES: Final = 256 << 20
+"""Bytes of Arrow data of all days that wait for their row groups."""
+_MOST_OPEN_FILES: Final = 16
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without an event time (Hive's name)."""
 
@@ -40,7 +46,7 @@ _DICTIONARY: Final = frozenset({"topic", "_topic", "partition", "_partition", "t
 _ASCENDING: Final = frozenset({"offset", "_offset", "timestamp", "_timestamp"})
 """Columns with delta encoding, which takes one byte per value instead of eight."""
 
-_OPAQUE: Final = frozenset({"value", "headers"})
+_OPAQUE: Final = frozenset({"value", "headers", "_headers"})
 """Columns without statistics: no reader skips rows by them, and computing the minimum and maximum
 costs more than writing them.
 """
@@ -52,7 +58,7 @@ class FileRules:
 
     app_id: str
     batch: int
-    directory: str
+    directory: Location
     target_bytes: int
     offset_column: str
     event_time: str | None = None
@@ -63,13 +69,16 @@ class FileRules:
     they become null.
     """
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "directory", as_location(self.directory))
+
 
 @dataclass(slots=True)
 class _Open:
     """An open file, and the rows buffered for its next row group."""
 
     path: str
-    file: pa.OSFile | None = None
+    file: pa.NativeFile | None = None
     writer: pq.ParquetWriter | None = None
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_bytes: int = 0
@@ -88,6 +97,7 @@ class FileWriter:
         self._format = _parquet_options(schema)
         self._group_bytes = ROW_GROUP_BYTES if rules.event_time is None else DAY_ROW_GROUP_BYTES
         self._open: dict[str | None, _Open] = {}
+        self._waiting_bytes = 0
         self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -111,14 +121,15 @@ class FileWriter:
             yield None, batch
             return
         days = batch.column(event_time).cast(pa.date32(), safe=False).cast(pa.int32())
-        kinds = pc.unique(days).to_pylist()
-        for day in kinds:
-            text = self._day(day)
-            if len(kinds) == 1:
-                yield text, batch
-            else:
-                mask = pc.is_null(days) if day is None else pc.equal(days, day)
-                yield text, batch.filter(mask, null_selection_behavior="drop")
+        order = pc.array_sort_indices(days).to_numpy()  # stable; nulls last
+        ordered = days.take(pa.array(order))
+        runs = pc.run_end_encode(ordered)
+        start = 0
+        for day, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            # Copied: a slice would keep the whole batch while its day waits.
+            rows = batch if end - start == len(batch) else batch.take(pa.array(order[start:end]))
+            yield self._day(day), rows
+            start = end
 
     def _day(self, day: int | None) -> str:
         """Return the name of a day, counted from 1970 on; days outside of the calendar have no
@@ -133,19 +144,30 @@ class FileWriter:
     def _write(self, day: str | None, batch: pa.RecordBatch) -> None:
         current = self._open.get(day)
         if current is None:
-            if len(self._open) >= _MOST_OPEN_DAYS:
-                self._close(next(iter(self._open)))
             current = self._open[day] = _Open(self._path(day))
         current.waiting.append(batch)
         current.waiting_bytes += batch.nbytes
+        self._waiting_bytes += batch.nbytes
         ends = pc.min_max(batch.column(self._rules.offset_column))
         current.min_offset = min(current.min_offset, ends["min"].as_py())
         current.max_offset = max(current.max_offset, ends["max"].as_py())
         if current.waiting_bytes >= self._group_bytes:
-            self._write_group(current)
-            assert current.file is not None
-            if current.file.tell() >= self._rules.target_bytes:
-                self._close(day)
+            self._write_full(day)
+        elif self._waiting_bytes >= WAITING_BYTES:
+            self._write_full(max(self._open, key=lambda each: self._open[each].waiting_bytes))
+
+    def _write_full(self, day: str | None) -> None:
+        """Write the waiting rows of a day, and close a file: its own if it is large enough, the
+        largest one if too many are open.
+        """
+        current = self._open[day]
+        self._write_group(current)
+        assert current.file is not None
+        if current.file.tell() >= self._rules.target_bytes:
+            self._close(day)
+        sizes = {each: file.tell() for each, open_ in self._open.items() if (file := open_.file)}
+        if len(sizes) > _MOST_OPEN_FILES:
+            self._close(max(sizes, key=sizes.__getitem__))
 
     def _path(self, day: str | None) -> str:
         name = file_name(
@@ -159,13 +181,12 @@ class FileWriter:
 
     def _write_group(self, current: _Open) -> None:
         if current.writer is None:
-            path = Path(self._rules.directory) / current.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            current.file = pa.OSFile(str(path), "wb")
+            current.file = (self._rules.directory / current.path).open_output()
             current.writer = pq.ParquetWriter(current.file, self._schema, **self._format)
         table = pa.Table.from_batches(current.waiting, schema=self._schema)
         current.writer.write_table(table, row_group_size=table.num_rows)
         current.rows += table.num_rows
+        self._waiting_bytes -= current.waiting_bytes
         current.waiting, current.waiting_bytes = [], 0
 
     def _close(self, day: str | None) -> None:
@@ -178,7 +199,7 @@ class FileWriter:
         current.file.flush()
         size = current.file.tell()
         current.file.close()
-        _sync(Path(self._rules.directory) / current.path)
+        (self._rules.directory / current.path).settle()
         column = self._rules.partition_column
         self._finished.append(
             DataFile(
@@ -232,15 +253,3 @@ def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
         "write_statistics": [name for name in schema.names if name not in opaque] or False,
         "write_batch_size": 1 << 14,
     }
-
-
-def _sync(path: Path) -> None:
-    """Flush a file and its directory, because a commit must not reference a file that a power loss
-    removes.
-    """
-    for each in (path, path.parent):
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -1,61 +1,89 @@
 """Iceberg tables through `pyiceberg`: the ledger is made of table properties.
 
-``iceberg:PATH`` is a table in its own catalogue, an SQLite file ``PATH/catalog.db`` (so one
-machine), under the name ``millstream.<last part of PATH>``. Each ledger entry is a property
-``millstream.<app_id>.<entry>``, set in the same transaction as the files are added. A commit has
-the snapshot that it was based on, so of two planners only one succeeds.
+A table is one of a catalogue (``iceberg_catalogs``). A load's ledger is one property
+(``stored_ledger``), set in the same transaction as the files are added. A commit has the snapshot
+that it was based on, so of two planners only one succeeds.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import re
+import logging
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Final, TypeVar
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    Or,
+)
+from pyiceberg.io.pyarrow import _read_all_delete_files as read_deletes
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table import _parquet_files_to_data_files as describe_files
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DoubleType, LongType, TimestamptzType
 
-from millstream.model.errors import ConfigError
+from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import rewrite_file, rewrite_small_files
-from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.data_files import SUFFIX, DataFile
+from millstream.spark.lakehouse.iceberg_catalogs import (
+    file_uri,
+    home_of,
+    make_namespace,
+    plain_uri,
+)
+from millstream.spark.lakehouse.stored_ledger import (
+    from_properties,
+    old_properties,
+    only,
+    property_name,
+    refusal,
+    to_text,
+)
 from millstream.spark.lakehouse.table import (
-    MILLSTREAM_DIRECTORY,
     Compaction,
     ConcurrentLoadError,
     Layout,
+    MovedOnError,
+    Replacement,
     TableName,
     check_new_directory,
     check_same_split,
     has_foreign_entries,
 )
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
+from millstream.spark.lakehouse.written_files import check_written
+from millstream.spark.locations.location import FoundFile, Location, parse_location
 
-_NAMESPACE: Final = "millstream"
 T = TypeVar("T")
 
+# pyiceberg warns of each column whose Parquet file has no statistics, which a column of nulls or a
+# list may not have. They are optional, and nobody can do anything about it.
+logging.getLogger("pyiceberg.io.pyarrow").addFilter(
+    lambda record: not str(record.msg).startswith("PyArrow statistics missing")
+)
+
 _ATTEMPTS: Final = 5
+_APP_ID: Final = "millstream.app-id"
 _SCHEME: Final = "file://"
 _METADATA: Final = ".metadata.json"
 _STALE_S: Final = 86_400.0
@@ -71,15 +99,18 @@ class IcebergTableFiles:
 
     def __init__(self, name: TableName) -> None:
         self.name = name
-        self._identifier = (_NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", name.path.name) or "table")
+        self._home = home_of(name.path)
+        self._manifests: dict[str, list[str]] = {}
+        """The files that each manifest names, as they were read last."""
+        self._identifier = self._home.identifier
 
     @property
-    def data_directory(self) -> Path:
+    def data_directory(self) -> Location:
         """The directory ``data`` beside ``metadata``."""
-        return self.name.path / "data"
+        return self._home.path / "data"
 
     @property
-    def staging_directory(self) -> Path:
+    def staging_directory(self) -> Location:
         """The same: files that no snapshot references are not part of an Iceberg table."""
         return self.data_directory
 
@@ -90,7 +121,7 @@ class IcebergTableFiles:
 
     def exists(self) -> bool:
         """See :class:`Table`."""
-        if not self._catalog_file.is_file():
+        if not self._home.is_there():
             return False
         try:
             self._load()
@@ -107,17 +138,20 @@ class IcebergTableFiles:
             wanted = [layout.event_time] if layout.event_time is not None else []
             check_same_split(self.name, [each or "?" for each in found], wanted)
             return
-        begun = self._catalog_file.is_file() or not has_foreign_entries(self.data_directory)
-        own = ("metadata", self._catalog_file.name, f"{self._catalog_file.name}-journal")
-        check_new_directory(self.name, (*own, self.data_directory.name) if begun else own)
-        self.data_directory.mkdir(parents=True, exist_ok=True)
-        catalog = self._catalog()
-        with contextlib.suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(_NAMESPACE)
+        begun = self._home.is_there() or not has_foreign_entries(self.data_directory)
+        own = ("metadata", *self._home.own_files)
+        place = TableName(self.name.kind, self._home.path)
+        check_new_directory(place, (*own, self.data_directory.name) if begun else own)
+        self.data_directory.make_directory()
+        catalog = self._home.catalog()
+        make_namespace(catalog, self._identifier)
         with (
             contextlib.suppress(TableAlreadyExistsError),
             catalog.create_table_transaction(
-                self._identifier, schema=layout.schema, location=_uri(self.name.path)
+                self._identifier,
+                schema=layout.schema,
+                location=file_uri(self._home.path),
+                properties=dict(layout.properties),
             ) as transaction,
         ):
             if layout.event_time is not None:
@@ -153,13 +187,14 @@ class IcebergTableFiles:
     def _rewrite(self, widened: Sequence[pa.Field]) -> None:
         """Change the types of columns and every file with them."""
         table = self._load()
-        old = self._tasks(table)
+        deleted = self._deleted_rows(table)
         new = []
-        for uri in old:
-            path = self.data_directory / self._relative(uri)
-            target = path.with_name(f"{path.stem}-{secrets.token_hex(4)}{path.suffix}")
-            rewrite_file(path, target, widened)
-            new.append(_uri(target))
+        for uri in self._tasks(table):
+            name = self._relative(uri)
+            path = self.data_directory / name
+            target = path.with_name(f"{path.stem}-{secrets.token_hex(4)}{SUFFIX}")
+            rewrite_file(path, target, widened, deleted=deleted.get(name, ()))
+            new.append(file_uri(target))
         with table.transaction() as transaction:
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 for field in widened:
@@ -170,14 +205,24 @@ class IcebergTableFiles:
                         )
                     update.update_column(field.name, field_type=kind)
             with transaction.update_snapshot().overwrite() as snapshot:
-                for task in table.scan().plan_files():
+                for task in self._scan(table):
                     snapshot.delete_data_file(task.file)
                 for file in describe_files(transaction.table_metadata, new, table.io):
                     snapshot.append_data_file(file)
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         """See :class:`Table`."""
-        return _ledger(self._load(), app_id, keys)
+        return only(from_properties(self._load().properties, app_id), keys)
+
+    def was_set_back(self, app_id: str) -> bool:
+        """See :class:`Table`."""
+        table = self._load()
+        snapshots = {each.snapshot_id: each for each in table.snapshots()}
+        own = [each.sequence_number or 0 for each in snapshots.values() if _is_of(each, app_id)]
+        present = table.current_snapshot()
+        while present is not None and not _is_of(present, app_id):
+            present = snapshots.get(present.parent_snapshot_id or -1)
+        return bool(own) and (present is None or (present.sequence_number or 0) < max(own))
 
     def commit(
         self,
@@ -189,29 +234,95 @@ class IcebergTableFiles:
     ) -> None:
         """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
         paths = [self._uri(file.path) for file in files]
-        properties = {_property(app_id, key): str(value) for key, value in entries.items()}
 
         def put(table: Table) -> None:
-            if _ledger(table, app_id, [*expected, *entries]) != dict(expected):
-                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            self._check_ledger(table, app_id, entries, expected)
+            # Behind the ledger: who has committed has removed the files of those who were late.
+            check_written(self.staging_directory, files)
             with table.transaction() as transaction:
                 if paths:
                     transaction.add_files(
                         paths,
-                        snapshot_properties={"millstream.app-id": app_id},
+                        snapshot_properties={_APP_ID: app_id},
                         check_duplicate_files=False,
                     )
-                transaction.set_properties(properties)
+                _set_ledger(transaction, table, app_id, entries)
 
         self._repeated(put)
+
+    def state(self) -> str:
+        """See :class:`MergeTable`: the present snapshot."""
+        return _state(self._load())
+
+    def replace(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        change: Replacement,
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`MergeTable`. Delete files of removed files no longer count."""
+        gone = {self._uri(path) for path in change.removed}
+        paths = [self._uri(file.path) for file in change.added]
+
+        def put(table: Table) -> None:
+            self._check_ledger(table, app_id, entries, expected)
+            if _state(table) != change.base:
+                raise MovedOnError(f"{self.name} has changed since snapshot {change.base}")
+            check_written(self.staging_directory, change.added)
+            with table.transaction() as transaction:
+                if table.metadata.name_mapping() is None:  # our files have no ids of columns
+                    names = table.schema().name_mapping.model_dump_json()
+                    transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+                if gone or paths:
+                    snapshot = transaction.update_snapshot(snapshot_properties={_APP_ID: app_id})
+                    with snapshot.overwrite() as update:
+                        for task in self._scan(table) if gone else ():
+                            if plain_uri(task.file.file_path) in gone:
+                                update.delete_data_file(task.file)
+                        for file in describe_files(transaction.table_metadata, paths, table.io):
+                            update.append_data_file(file)
+                _set_ledger(transaction, table, app_id, entries)
+
+        self._repeated(put)
+
+    def _check_ledger(
+        self,
+        table: Table,
+        app_id: str,
+        entries: Mapping[str, int],
+        expected: Mapping[str, int],
+    ) -> None:
+        names = [*expected, *entries]
+        if only(from_properties(table.properties, app_id), names) != dict(expected):
+            raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
 
     def files(self) -> list[str]:
         """See :class:`Table`."""
         return [self._relative(task) for task in self._tasks(self._load())]
 
+    def deleted_rows(self) -> dict[str, Sequence[int]]:
+        """See :class:`Table`."""
+        return self._deleted_rows(self._load())
+
+    def _deleted_rows(self, table: Table) -> dict[str, Sequence[int]]:
+        found: dict[str, Sequence[int]] = {}
+        for task in self._scan(table):
+            if not task.delete_files:
+                continue
+            deletes = read_deletes(table.io, [task])
+            positions: set[int] = set()
+            for uri, arrays in deletes.items():
+                if plain_uri(uri) == plain_uri(task.file.file_path):
+                    positions.update(row for array in arrays for row in array.to_pylist())
+            if positions:
+                found[self._relative(plain_uri(task.file.file_path))] = sorted(positions)
+        return found
+
     def retained(self) -> set[str]:
         """See :class:`Table`."""
-        data = _uri(self.data_directory) + "/"
+        data = file_uri(self.data_directory) + "/"
         named = self._named_files(self._load())
         return {self._relative(uri) for uri in named if uri.startswith(data)}
 
@@ -220,30 +331,33 @@ class IcebergTableFiles:
 
         def mend(table: Table) -> list[str]:
             uris = Counter(self._tasks(table))
-            twice = sorted(uri for uri, count in uris.items() if count > 1)
+            twice = {
+                plain_uri(task.file.file_path): _deletes_of(task)
+                for task in self._scan(table)
+                if uris[plain_uri(task.file.file_path)] > 1
+            }
             if twice:
-                self._replace(table, twice, twice)
-            return twice
+                self._replace(table, twice, sorted(twice))
+            return sorted(twice)
 
         return [self._relative(uri) for uri in self._repeated(mend)]
 
     def compact(self, *, target_bytes: int) -> Compaction:
         """See :class:`Table`. The old files stay until :meth:`expire`."""
         table = self._load()
-        days = {
-            self._relative(task.file.file_path): repr(task.file.partition)
-            for task in table.scan().plan_files()
-        }
+        tasks = {self._relative(plain_uri(each.file.file_path)): each for each in self._scan(table)}
         old, new = rewrite_small_files(
             self.data_directory,
-            days,
+            tasks,
             self.data_directory,
             target_bytes=target_bytes,
-            part_of=days.__getitem__,
+            part_of=lambda path: repr(tasks[path].file.partition),
+            deleted=self._deleted_rows(table),
         )
         if not old:
             return Compaction()
-        gone, come = [self._uri(p) for p in old], [self._uri(p) for p in new]
+        gone = {self._uri(path): _deletes_of(tasks[path]) for path in old}
+        come = [self._uri(path) for path in new]
         if not self._repeated(lambda table: self._replace(table, gone, come)):
             return Compaction()  # another process has replaced them
         return Compaction(len(old), len(new))
@@ -252,6 +366,29 @@ class IcebergTableFiles:
         """See :class:`Table`."""
         for topic_partition, gone in offsets.items():
             self._repeated(partial(_delete, topic_partition=topic_partition, offsets=list(gone)))
+
+    def truncate(
+        self,
+        positions: Mapping[TopicPartition, Offset],
+        app_id: str,
+        entries: Mapping[str, int],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`Table`."""
+        make: Callable[..., BooleanExpression] = GreaterThanOrEqual
+        gone: BooleanExpression = AlwaysFalse()
+        for topic_partition, position in positions.items():
+            gone = Or(gone, And(_of_partition(topic_partition), make("offset", position)))
+
+        def cut(table: Table) -> None:
+            self._check_ledger(table, app_id, entries, expected)
+            with table.transaction() as transaction:
+                if positions:
+                    transaction.delete(gone)
+                _set_ledger(transaction, table, app_id, entries)
+
+        self._repeated(cut)
 
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""
@@ -265,46 +402,45 @@ class IcebergTableFiles:
         named_before = self._repeated(forget)
         table = self._load()
         named = self._named_files(table)
-        gone = {Path(uri.removeprefix(_SCHEME)) for uri in named_before - named}
+        gone = named_before - named
         gone |= set(self._older_states(table, named, keep_ms))
-        for path in gone | set(self._left_behind(named)):
-            path.unlink(missing_ok=True)
-        return sum(path.suffix == ".parquet" for path in gone)
+        for uri in gone | set(self._left_behind(named)):
+            self._file(uri).unlink(missing_ok=True)
+        return sum(uri.endswith(SUFFIX) for uri in gone)
 
-    def _older_states(self, table: Table, named: set[str], keep_ms: int) -> Iterator[Path]:
+    def _file(self, uri: str) -> Location:
+        return parse_location(uri, storage_options=self._home.path.storage_options)
+
+    def _found(self, directory: str) -> Iterator[tuple[str, FoundFile]]:
+        """Yield the files of one of the table's directories, with their URIs."""
+        root = self._home.path / directory
+        for each in root.found_files():
+            yield f"{file_uri(root)}/{each.path}", each
+
+    def _older_states(self, table: Table, named: set[str], keep_ms: int) -> Iterator[str]:
         """Yield the files of expired states."""
-        current = Path(table.metadata_location).name
-        for path in (self.name.path / "metadata").glob(f"*{_METADATA}"):
-            is_older = path.name.partition("-")[0] < current.partition("-")[0]
-            is_old = path.stat().st_mtime < time.time() - keep_ms / 1000
-            if is_older and is_old and _uri(path) not in named:
-                yield path
+        current = table.metadata_location.rpartition("/")[2]
+        for uri, found in self._found("metadata"):
+            is_older = found.path.partition("-")[0] < current.partition("-")[0]
+            is_old = found.modified_s < time.time() - keep_ms / 1000
+            if found.path.endswith(_METADATA) and is_older and is_old and uri not in named:
+                yield uri
 
-    def _left_behind(self, named: set[str]) -> Iterator[Path]:
+    def _left_behind(self, named: set[str]) -> Iterator[str]:
         """Yield the files of commits that crashed.
 
         The files of a running load are not referenced either: only their age distinguishes them.
         """
-        data = self.data_directory.rglob("millstream-*.parquet")
-        for path in (*data, *(self.name.path / "metadata").glob("*.avro")):
-            if _uri(path) not in named and path.stat().st_mtime < time.time() - _STALE_S:
-                yield path
-
-    # The catalogue and its files
-
-    @property
-    def _catalog_file(self) -> Path:
-        return self.name.path / "catalog.db"
-
-    def _catalog(self) -> SqlCatalog:
-        return SqlCatalog(
-            "millstream",
-            uri=f"sqlite:///{self._catalog_file}",
-            warehouse=_uri(self.name.path),
-        )
+        for directory, suffix in (("data", SUFFIX), ("metadata", ".avro")):
+            for uri, found in self._found(directory):
+                name = found.path.rpartition("/")[2]
+                is_own = name.startswith("millstream-") or suffix == ".avro"
+                is_stale = found.modified_s < time.time() - _STALE_S
+                if name.endswith(suffix) and is_own and is_stale and uri not in named:
+                    yield uri
 
     def _load(self) -> Table:
-        table = self._catalog().load_table(self._identifier)
+        table = self._home.catalog().load_table(self._identifier)
         # A commit that pyiceberg retries on a newer state would not detect that the ledger changed.
         # This changes only the copy in memory.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
@@ -313,87 +449,107 @@ class IcebergTableFiles:
     def _repeated(self, change: Callable[[Table], T]) -> T:
         """Apply a change to the present table; retry if another process has committed meanwhile."""
         for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(CommitFailedException), self._alone():
+            with contextlib.suppress(CommitFailedException), self._home.alone():
                 return change(self._load())
         return change(self._load())
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Block other processes' commits: otherwise a load that commits continuously would starve
-        maintenance. The catalogue is on one machine, so a file lock is enough.
-        """
-        path = self.name.path / MILLSTREAM_DIRECTORY / "lock"
-        path.parent.mkdir(exist_ok=True)
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-    def _replace(self, table: Table, old: Sequence[str], new: Sequence[str]) -> bool:
+    def _replace(self, table: Table, old: Mapping[str, frozenset[str]], new: Sequence[str]) -> bool:
         """Replace all references to ``old`` in the table by one to each of ``new``.
 
-        Return False, without a change, if the table does not reference all of them.
+        Return False, without a change, if the table does not reference all of them with these
+        delete files: rows that were deleted meanwhile would come back.
         """
-        gone = set(old)
-        if not gone <= set(self._tasks(table)):
+        present = {plain_uri(each.file.file_path): _deletes_of(each) for each in self._scan(table)}
+        if any(present.get(uri) != deletes for uri, deletes in old.items()):
             return False
         with (
             table.transaction() as transaction,
             transaction.update_snapshot().overwrite() as update,
         ):
-            for task in table.scan().plan_files():
-                if task.file.file_path in gone:
+            for task in self._scan(table):
+                if plain_uri(task.file.file_path) in old:
                     update.delete_data_file(task.file)
             for file in describe_files(table.metadata, list(new), table.io):
                 update.append_data_file(file)
         return True
 
     def _tasks(self, table: Table) -> list[str]:
-        return [task.file.file_path for task in table.scan().plan_files()]
+        return [plain_uri(task.file.file_path) for task in self._scan(table)]
+
+    def _scan(self, table: Table) -> list[FileScanTask]:
+        try:
+            return list(table.scan().plan_files())
+        except ValueError as error:
+            if "equality deletes" not in str(error):
+                raise
+            raise MillstreamError(
+                f"{self.name}: another program has deleted rows by their values (equality deletes),"
+                " which pyiceberg cannot read; let that program rewrite the table's files"
+            ) from None
 
     def _named_files(self, table: Table) -> set[str]:
-        """Return every file that the table or a snapshot references: data, manifests, manifest
-        lists, and the table's own older metadata.
+        """Return every file that the table or a snapshot references: data, deletes, manifests,
+        manifest lists, and the table's own older metadata.
+
+        A manifest never changes and is in the lists of many snapshots: each is read once.
         """
         named = {table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log)}
+        present: dict[str, list[str]] = {}
         for snapshot in table.snapshots():
             named.add(snapshot.manifest_list)
             for manifest in snapshot.manifests(table.io):
-                named.add(manifest.manifest_path)
-                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                    named.add(entry.data_file.file_path)
-        return named
+                path = manifest.manifest_path
+                if path not in present:
+                    present[path] = self._manifests.get(path) or [
+                        entry.data_file.file_path
+                        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                    ]
+        self._manifests = present
+        for path, files in present.items():
+            named.add(path)
+            named.update(files)
+        return {plain_uri(uri) for uri in named}
 
     def _uri(self, path: str) -> str:
-        return _uri(self.data_directory / path)
+        return file_uri(self.data_directory / path)
 
     def _relative(self, uri: str) -> str:
-        return str(Path(uri.removeprefix(_SCHEME)).relative_to(self.data_directory))
+        data = f"{file_uri(self.data_directory)}/"
+        return uri.removeprefix(data) if uri.startswith(data) else uri.removeprefix(_SCHEME)
 
 
-def _uri(path: Path) -> str:
-    """Return a path in pyiceberg's form: it does not decode the escapes of a URI."""
-    return f"{_SCHEME}{path}"
+def _deletes_of(task: FileScanTask) -> frozenset[str]:
+    return frozenset(each.file_path for each in task.delete_files)
 
 
 def _delete(table: Table, *, topic_partition: TopicPartition, offsets: list[Offset]) -> None:
     # Not as text: its parser takes minutes for some thousand numbers. Its classes are made of other
     # arguments than their annotations say.
-    make: Callable[..., BooleanExpression] = EqualTo
     make_set: Callable[..., BooleanExpression] = In
-    of_partition = And(
-        make("topic", topic_partition.topic), make("partition", topic_partition.partition)
-    )
-    table.delete(And(of_partition, make_set("offset", offsets)))
+    table.delete(And(_of_partition(topic_partition), make_set("offset", offsets)))
 
 
-def _property(app_id: str, key: str) -> str:
-    return f"millstream.{app_id}.{key}"
+def _of_partition(topic_partition: TopicPartition) -> BooleanExpression:
+    make: Callable[..., BooleanExpression] = EqualTo
+    return And(make("topic", topic_partition.topic), make("partition", topic_partition.partition))
 
 
-def _ledger(table: Table, app_id: str, keys: Iterable[str]) -> dict[str, int]:
-    properties = table.properties
-    return {
-        key: int(properties[_property(app_id, key)])
-        for key in keys
-        if _property(app_id, key) in properties
-    }
+def _state(table: Table) -> str:
+    snapshot = table.current_snapshot()
+    return "none" if snapshot is None else str(snapshot.snapshot_id)
+
+
+def _is_of(snapshot: Snapshot, app_id: str) -> bool:
+    return snapshot.summary is not None and snapshot.summary.get(_APP_ID) == app_id
+
+
+def _set_ledger(
+    transaction: Transaction, table: Table, app_id: str, entries: Mapping[str, int]
+) -> None:
+    """Change a load's ledger; entries that an older version wrote become part of its value."""
+    known = from_properties(table.properties, app_id)
+    refused, batch = refusal(app_id)
+    written = {property_name(app_id): to_text({**known, **entries}), refused: batch}
+    old = [name for name in old_properties(table.properties, app_id) if name not in written]
+    transaction.set_properties(written)
+    transaction.remove_properties(*old)

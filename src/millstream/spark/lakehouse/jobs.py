@@ -6,12 +6,15 @@ batches never do.
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from millstream.model.errors import ConfigError
+from millstream.client.errors import ConnectionFailedError, TimedOutError, is_retriable
+from millstream.model.errors import ConfigError, MillstreamError
+from millstream.schemas.schema import RegistryAwayError, RegistryRefusedError
 from millstream.spark.lakehouse.fan_out import (
     FanOut,
     FanOutError,
@@ -22,7 +25,12 @@ from millstream.spark.lakehouse.fan_out import (
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import BatchReport, Loader, local_runner
+from millstream.spark.lakehouse.parallelism import cores, spark_parallelism
+from millstream.spark.lakehouse.reject_limit import TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import ConcurrentLoadError
+from millstream.spark.lakehouse.topic_reader import ReplacedRecordsError
+from millstream.spark.locations.location import StoreError
 from millstream.spark.options import load_source
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
@@ -32,8 +40,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FATAL: Final = (ConfigError, DataLossError, RecreatedTopicError, UnreadableRecordError, FanOutError)
+FATAL: Final = (
+    *(ConfigError, RegistryRefusedError, DataLossError, RecreatedTopicError),
+    *(UnreadableRecordError, TooManyRejectsError, FanOutError),
+)
 """Permanent errors, which are not retried."""
+
+_PASSING: Final = (
+    *(ConcurrentLoadError, ReplacedRecordsError, RegistryAwayError, StoreError),
+    TimeoutError,
+)
+_UNREACHABLE: Final = (ConnectionFailedError, TimedOutError)
+
+_OF_CATALOGUES: Final = frozenset(
+    {"CommitStateUnknownException", "ServerError", "ServiceUnavailableError"}
+)
+"""Exceptions of pyiceberg, which is not imported for them."""
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 20.0
@@ -62,6 +84,10 @@ class SparkRunner:
     def __call__(self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
         """Run the tasks of one batch."""
         return land_on_spark(self.session, tasks, landing)
+
+    def parallelism(self) -> int:
+        """Return how many tasks can run at the same time."""
+        return spark_parallelism(self.session)
 
     def run_works(self, works: Sequence[Work]) -> list[Landed | Exception]:
         """Run the tasks of several tables' batches."""
@@ -109,8 +135,9 @@ def run_load(
     A table named with ``{topic}`` is a table for each topic, all loaded by one job. Without
     ``make_session`` everything runs in this process; ``give_back`` is called with a session that is
     not needed any more or is dead. Raises FATAL errors at once, and the last error when there is no
-    progress in five attempts; with ``follow``, only before the load has begun: brokers that are
-    unreachable for an hour do not end it.
+    progress in five attempts; with ``follow`` and once the load has begun, not for errors that pass
+    by themselves (:func:`may_pass`): brokers that are unreachable for an hour do not end it, and a
+    broker that refuses the load does.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
     attempts = _Attempts(settings, on_batch, should_stop)
@@ -160,7 +187,7 @@ class _Attempts:
     def failed(self, error: Exception) -> float:
         """Return the seconds until the next attempt; raise the error after the last one."""
         self._failures += 1
-        is_patient = self._follows and self._has_begun
+        is_patient = self._follows and self._has_begun and may_pass(error)
         is_enough = not is_patient and self._failures >= _ATTEMPTS_WITHOUT_PROGRESS
         if is_enough or self._should_stop() or _is_fatal(error):
             raise error
@@ -171,11 +198,13 @@ class _Attempts:
 def _loader(
     settings: LoadSettings, runner: SparkRunner | None, on_batch: Callable[[BatchReport], None]
 ) -> Loader | FanOut:
+    parallelism = cores if runner is None else runner.parallelism
     if settings.table.is_per_topic:
         works = land_works_locally if runner is None else runner.run_works
-        return FanOut(settings, works, on_batch=on_batch)
+        return FanOut(settings, works, on_batch=on_batch, parallelism=parallelism)
     if settings.query is None:
-        return Loader(settings, runner or local_runner, on_batch=on_batch)
+        run = runner or local_runner
+        return Loader(settings, run, on_batch=on_batch, parallelism=parallelism)
     if runner is None:
         raise ConfigError("a query needs Spark")
     from millstream.spark.lakehouse.transform import Transform
@@ -184,9 +213,32 @@ def _loader(
         runner.session,
         load_source(settings.source),
         settings.query,
-        parallelism=settings.parallelism,
+        parallelism=settings.parallelism or runner.parallelism(),
     )
     return Loader(settings, runner, on_batch=on_batch, transform=transform)
+
+
+def may_pass(error: Exception) -> bool:
+    """Tell whether an error passes by itself: brokers are away, a leader is elected, another load
+    has committed. Of an error in a Spark worker there is nothing but its text.
+    """
+    if is_retriable(error) or isinstance(error, _PASSING):
+        return True
+    if _is_of_a_store(error):
+        return True
+    if isinstance(error, MillstreamError):
+        return False
+    return any(f"{kind.__name__}:" in str(error) for kind in (*_PASSING, *_UNREACHABLE))
+
+
+def _is_of_a_store(error: Exception) -> bool:
+    """Tell whether an object store or a catalogue did not answer. Libraries raise OSError without
+    a number of the system, or a number that says no more than that input or output failed.
+    """
+    if isinstance(error, OSError):
+        is_plain = not isinstance(error, (FileNotFoundError, FileExistsError, PermissionError))
+        return is_plain and error.errno in (None, errno.EIO)
+    return type(error).__name__ in _OF_CATALOGUES
 
 
 def _is_fatal(error: Exception) -> bool:

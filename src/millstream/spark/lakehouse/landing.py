@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
 from millstream.spark.lakehouse.formats import FormatSpec, Rejected, make_format
+from millstream.spark.lakehouse.formats.changes import ChangeFormat
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
+from millstream.spark.lakehouse.reject_limit import add_reasons
 from millstream.spark.lakehouse.widening import merge
+from millstream.spark.leader_epochs import EpochEnd
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import RangeReader, ReadRules
 from millstream.spark.workers import spare_garbage_collection
@@ -41,6 +45,8 @@ class Landing:
     files: FileRules
     dead_letters: FileRules | None
     """The files for unreadable records; None: the first one ends the load."""
+    key: tuple[str, ...] = ()
+    """The columns that identify a row, if records are changes; (): each record is a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,12 @@ class Landed:
     """Further columns that the values need; then the files lack some of what was read."""
     read_bytes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of records read, by topic."""
+    task: int = 0
+    """The number of the task."""
+    epochs: Mapping[TopicPartition, Sequence[EpochEnd]] = field(default_factory=dict)
+    """The leader epochs of the batches that were read, and where those ended."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why records are dead letters, and how many."""
 
     @property
     def rows(self) -> int:
@@ -73,6 +85,9 @@ class Landed:
                 "deadLetters": [file.to_json() for file in self.dead_letters],
                 "wider": wider and base64.b64encode(wider.serialize().to_pybytes()).decode(),
                 "readBytes": dict(self.read_bytes),
+                "task": self.task,
+                "reasons": dict(self.reasons),
+                "epochs": [[e.topic, e.partition, list(ends)] for e, ends in self.epochs.items()],
             }
         )
 
@@ -86,6 +101,12 @@ class Landed:
             [DataFile.from_json(each) for each in value["deadLetters"]],
             wider and pa.ipc.read_schema(pa.py_buffer(base64.b64decode(wider))),
             value["readBytes"],
+            value["task"],
+            {
+                TopicPartition(topic, partition): [(epoch, end) for epoch, end in ends]
+                for topic, partition, ends in value["epochs"]
+            },
+            value["reasons"],
         )
 
 
@@ -98,12 +119,13 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
 
     Raises UnreadableRecordError, and the errors of ``RangeReader.read``.
     """
-    form = make_format(landing.format)
+    form = ChangeFormat(landing.format, landing.key) if landing.key else make_format(landing.format)
     writer = FileWriter(landing.files, form.table_schema(), task)
     rules = landing.dead_letters
     dead_letters = None if rules is None else FileWriter(rules, DEAD_LETTER_COLUMNS, task)
     wider: pa.Schema | None = None
     read_bytes: Counter[str] = Counter()
+    reasons: dict[str, int] = {}
     with RangeReader(landing.read) as reader:
         for each in ranges:
             for batch in reader.read(each, RAW_COLUMNS):
@@ -112,10 +134,21 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
                 writer.write(decoded.rows)
                 if decoded.wider is not None:
                     wider = decoded.wider if wider is None else merge(wider, decoded.wider)
-                if decoded.rejected:
+                if decoded.rejected and wider is None:
+                    here = Counter(each.reason for each in decoded.rejected)
+                    reasons = add_reasons([reasons, here])
                     _set_aside(_dead_letters(batch, decoded.rejected), dead_letters)
+    letters = [] if dead_letters is None else dead_letters.finish()
+    if wider is not None:  # all is read again, and what only needed those columns is no dead letter
+        letters, reasons = [], {}
     return Landed(
-        writer.finish(), [] if dead_letters is None else dead_letters.finish(), wider, read_bytes
+        files=writer.finish(),
+        dead_letters=letters,
+        wider=wider,
+        read_bytes=read_bytes,
+        task=task,
+        epochs=reader.epochs,
+        reasons=reasons,
     )
 
 

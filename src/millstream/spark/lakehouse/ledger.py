@@ -4,9 +4,14 @@ A load has a permanent name, its ``app_id``. A table stores integers by name for
 in the same commit as its data, so data and offsets cannot diverge::
 
     batch                      number of the last batch, from 1 on
+    rejects                    number of the manifest of the last batch with dead letters
     <topic>/<partition>        the first offset that is not in the table
     <topic>/<partition>/start  the offset at which the load began
+    <topic>/<partition>/epoch  the leader epoch of the last record, and 1; 0: unknown (KIP-320)
     <topic>/<partition>/id     the topic's id, folded to 63 bits: a recreated topic has another
+
+The table of the dead letters has the same entries and, for ``rejects``, ``applied``: the number of
+the manifest that it got last (``dead_letter_commits``).
 
 A committed batch is never written again: every planner starts from the ledger, and of two planners
 that start from the same state only the first can commit.
@@ -14,21 +19,23 @@ that start from the same state only the first can commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
-from millstream.model.errors import MillstreamError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.spark.leader_epochs import EpochEnd
+from millstream.spark.plan import RecreatedTopicError
 from millstream.spark.ranges import OffsetRange
 
+__all__ = ["Ledger", "RecreatedTopicError", "after", "keys"]
+
 BATCH: Final = "batch"
+REJECTS: Final = "rejects"
+APPLIED: Final = "applied"
 _FOLD: Final = (1 << 63) - 1
-
-
-class RecreatedTopicError(MillstreamError):
-    """The topic that a table was loaded from was deleted; another one has its name."""
 
 
 def unknown_load(app_id: str) -> str:
@@ -53,6 +60,10 @@ class Ledger:
     def position(self, topic_partition: TopicPartition) -> Offset | None:
         """Return the first offset that is not in the table; None for a partition never loaded."""
         return self.entries.get(position_key(topic_partition))
+
+    def epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
+        """Return the leader epoch of the batch before the position; −1 if it is unknown."""
+        return self.entries.get(_epoch_key(topic_partition), 0) - 1
 
     def is_of(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
         """Tell whether a partition's offsets are of this topic id; True if the id is unknown."""
@@ -85,6 +96,10 @@ def _id_key(topic_partition: TopicPartition) -> str:
     return f"{position_key(topic_partition)}/id"
 
 
+def _epoch_key(topic_partition: TopicPartition) -> str:
+    return f"{position_key(topic_partition)}/epoch"
+
+
 def fold(topic_id: TopicId) -> int:
     """Return a topic id as a number of 63 bits, never 0."""
     number = int.from_bytes(topic_id, "big")
@@ -93,17 +108,21 @@ def fold(topic_id: TopicId) -> int:
 
 def keys(topic_partitions: Iterable[TopicPartition]) -> list[str]:
     """Return every name that a load of these partitions keeps."""
-    kept = (position_key, start_key, _id_key)
+    kept = (position_key, start_key, _id_key, _epoch_key)
     return [
-        BATCH,
+        *(BATCH, REJECTS, APPLIED),
         *(name(topic_partition) for topic_partition in topic_partitions for name in kept),
     ]
 
 
 def after(
-    ledger: Ledger, ranges: Iterable[OffsetRange], topic_ids: Mapping[str, TopicId]
+    ledger: Ledger,
+    ranges: Iterable[OffsetRange],
+    topic_ids: Mapping[str, TopicId],
+    epochs: Mapping[TopicPartition, Sequence[EpochEnd]] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """Return the changes of the ledger for a commit of ``ranges``.
+    """Return the changes of the ledger for a commit of ``ranges``; ``epochs`` are those of the
+    batches that were read.
 
     Several ranges of one partition must follow each other, and the first one the ledger.
     """
@@ -115,6 +134,12 @@ def after(
         if known is None:
             changed[start_key(topic_partition)] = each.start
         changed[position_key(topic_partition)] = each.end
+        # Only of a batch that reaches to the position: behind another one, compaction may have
+        # removed batches of later epochs.
+        read = epochs.get(topic_partition, ())
+        last = read[-1][0] if read and read[-1][1] >= each.end else -1
+        if last >= 0 or ledger.epoch(topic_partition) >= 0:
+            changed[_epoch_key(topic_partition)] = last + 1
         topic_id = topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID)
         if topic_id != ZERO_TOPIC_ID:
             changed[_id_key(topic_partition)] = fold(topic_id)

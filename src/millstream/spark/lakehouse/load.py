@@ -7,24 +7,23 @@ so a crash needs no recovery: uncommitted offsets are read again, committed ones
       ▲                                                                        │
       └────────────────────────────────────────────────────────────────────────┘
 
-Records that cannot be read go to a table of their own, which commits first. After a crash between
-the two commits, the next batch finds that the dead letters are ahead, and loads exactly the ranges
-in between.
+Records that cannot be read go to a table of their own. The table's commit names them, and theirs
+follows from it, after a crash too (``dead_letter_commits``).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
-from millstream.model.offsets import Offset
-from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
+from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
 from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
 from millstream.spark.lakehouse.columns import (
@@ -35,13 +34,16 @@ from millstream.spark.lakehouse.columns import (
     settle_columns,
 )
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
+from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
 from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
-from millstream.spark.lakehouse.landing import DEAD_LETTER_COLUMNS, Landed, Landing, land
-from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.landing import Landed, Landing, land
+from millstream.spark.lakehouse.ledger import REJECTS, Ledger
+from millstream.spark.lakehouse.parallelism import cores, run_in_threads
 from millstream.spark.lakehouse.pending_start import PendingStart
+from millstream.spark.lakehouse.reject_limit import add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
@@ -54,8 +56,12 @@ from millstream.spark.lakehouse.table import (
 )
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
+from millstream.spark.lakehouse.upserts import Upserts, check_appends, partition_counts
 from millstream.spark.lakehouse.widening import changed_columns
+from millstream.spark.lakehouse.written_files import WrittenFileError, check_written
+from millstream.spark.leader_epochs import join
 from millstream.spark.options import SourceOptions, check_no_end, load_source, parse_options
+from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
 from millstream.spark.topics import Topics, open_topics
@@ -83,6 +89,8 @@ class BatchReport:
     behind: int
     """Offsets that were in the topics when the batch was planned and are not in the table."""
     seconds: float
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why records are dead letters, and how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,7 @@ class Loader:
         *,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         transform: Transform | None = None,
+        parallelism: Callable[[], int] = cores,
     ) -> None:
         self._settings = settings
         self._runner = runner
@@ -125,15 +134,20 @@ class Loader:
         self._dead_letters = open_table(dead_letters_of(settings.table))
         self._sizes = SizeEstimate()
         self._limits = BatchLimits(
-            batch_bytes=settings.batch_bytes,
+            batch_bytes=settings.batch_limit,
             task_bytes=settings.file_bytes * 2,  # a Parquet file is less than half of its log
-            parallelism=settings.parallelism,
         )
+        self._parallelism = parallelism
         self._transform = transform
+        self._upserts = Upserts(settings) if settings.is_upsert else None
         self._spec = FormatSpec()
         self._schema = RAW_COLUMNS
         self._orphans_removed = False
         self._pending_start = PendingStart(settings.table, self._app_id)
+        self._rejects = DeadLetterCommits(self._dead_letters, self._app_id)
+        self._rejected = 0
+        self._trimmed: set[TopicPartition] = set()
+        self._checked_epochs: dict[TopicPartition, LeaderEpoch] = {}
         self._dead_letter_topic = (
             DeadLetterTopic(
                 settings.dead_letters_topic, self._dead_letters, self._app_id, settings.source
@@ -188,21 +202,36 @@ class Loader:
         else:
             topic_partitions = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
             self._schema = self._transform.schema(topic_partitions)
-        _check_event_time(settings, self._schema)
+        check_event_time(settings, self._schema)
+        if self._upserts is None:
+            check_appends(self._table)
+        else:
+            self._upserts.prepare(self._spec, self._schema)
         self._table.create(
             Layout(
                 schema=self._schema,
                 event_time=settings.event_time,
                 partition_column=settings.partition_column,
+                properties=settings.table_properties,
             )
         )
         self._remember_start(reader, ends)
         for topic_partition, size_bytes in topics.sizes(ends.topic_partitions).items():
             offsets = ends.latest[topic_partition] - ends.earliest[topic_partition]
             self._sizes.expect(topic_partition.topic, offsets=offsets, size_bytes=size_bytes)
+        self._settle_dead_letters(reader, ends, self._ledger(self._table, ends.topic_partitions))
         if self._dead_letter_topic is not None:
             self._dead_letter_topic.send()  # dead letters that a crashed load has not sent
         return True
+
+    def _settle_dead_letters(self, reader: TopicReader, ends: TopicEnds, ledger: Ledger) -> None:
+        """Commit the dead letters that the table names, and delete those that are ahead of it."""
+        self._commit_dead_letters(ledger)
+        new = [each for each in ends.topic_partitions if each not in self._trimmed]
+        if new:
+            positions = self._positions(reader, ledger, ends, new)
+            self._rejects.trim(self._table, positions, ends.topic_ids)
+            self._trimmed.update(new)
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit the starting offsets of a new load before it reads: "latest" changes later."""
@@ -215,7 +244,21 @@ class Loader:
                 )
             entries = self._pending_start.entries(ends) or self._first_entries(reader, ends)
             self._table.commit(self._app_id, entries, [], expected={})
+        elif ledger.batch and self._table.was_set_back(self._app_id):
+            self._refuse_set_back()
         self._pending_start.drop()
+
+    def _refuse_set_back(self) -> None:
+        text = (
+            f"{self._table.name} was set back to a state before the last batch of {self._app_id}, "
+            "whose offsets are in its ledger: the records in between are in no file of it"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text} (option failOnDataLoss=false continues behind them; loading into another "
+                "table reads all)"
+            )
+        log.warning("%s", text)
 
     @staticmethod
     def _first_entries(reader: TopicReader, ends: TopicEnds) -> dict[str, int]:
@@ -236,10 +279,10 @@ class Loader:
         if goal is not None:
             latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
         ledger = self._ledger(self._table, list(latest))
+        self._settle_dead_letters(reader, ends, ledger)
         positions = self._positions(reader, ledger, ends, latest)
-        ranges = self._pending(positions, ends) or next_batch(
-            positions, latest, self._sizes, self._limits
-        )
+        self._check_epochs(reader, ledger, ends)
+        ranges = next_batch(positions, latest, self._sizes, self._limits)
         if not ranges:
             return None
         behind = sum(latest.values()) - sum(positions.values()) - sum(each.size for each in ranges)
@@ -250,10 +293,10 @@ class Loader:
         reader: TopicReader,
         ledger: Ledger,
         ends: TopicEnds,
-        latest: Mapping[TopicPartition, Offset],
+        topic_partitions: Iterable[TopicPartition],
     ) -> dict[TopicPartition, Offset]:
         positions = {}
-        for topic_partition in latest:
+        for topic_partition in topic_partitions:
             topic_id = ends.topic_ids.get(topic_partition.topic)
             if topic_id is not None:
                 ledger.check_topic(topic_partition, topic_id, self._table.name)
@@ -263,30 +306,31 @@ class Loader:
             positions[topic_partition] = reader.check(topic_partition, start, ends)
         return positions
 
-    def _pending(
-        self, positions: Mapping[TopicPartition, Offset], ends: TopicEnds
-    ) -> list[OffsetRange]:
-        """Return the ranges whose dead letters are committed and whose rows are not.
-
-        RecreatedTopicError if the dead letters are those of a deleted table.
-        """
-        if not self._dead_letters.exists():
-            return []
-        dead_letters = self._ledger(self._dead_letters, list(positions))
-        ranges = [
-            OffsetRange(topic_partition, start, end)
-            for topic_partition, start in sorted(positions.items())
-            if (end := dead_letters.position(topic_partition)) is not None and end > start
+    def _check_epochs(self, reader: TopicReader, ledger: Ledger, ends: TopicEnds) -> None:
+        """Check that what the table holds is what the topics hold, whenever a leader is new."""
+        new = [
+            each
+            for each, epoch in ends.leader_epochs.items()
+            if self._checked_epochs.get(each) != epoch and ledger.epoch(each) >= 0
         ]
-        for each in ranges:
-            topic_partition = each.topic_partition
-            topic_id = ends.topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID)
-            dead_letters.check_topic(topic_partition, topic_id, self._dead_letters.name)
-        return ranges
+        if new:
+            read = {each: (ledger.epoch(each), ledger.position(each) or 0) for each in new}
+            reader.check_epochs(read, table=self._table.name)
+        self._checked_epochs = dict(ends.leader_epochs)
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
         """Return the ranges of each task of a batch, and the tasks' parameters."""
-        return deal(plan.ranges, self._sizes, self._limits), self._landing(plan.batch)
+        # The driver lands a small batch itself; a session need not be there to be asked then.
+        most = 1 if self.is_small(plan) else self._settings.parallelism or self._parallelism()
+        tasks = [
+            [replace(e, topic_id=self._topic_id(plan, e)) for e in ranges]
+            for ranges in deal(plan.ranges, self._sizes, self._limits, parallelism=most)
+        ]
+        return tasks, self._landing(plan.batch)
+
+    @staticmethod
+    def _topic_id(plan: Plan, each: OffsetRange) -> TopicId:
+        return plan.ends.topic_ids.get(each.topic_partition.topic, ZERO_TOPIC_ID)
 
     def is_small(self, plan: Plan) -> bool:
         """Tell whether a batch is landed by the driver: a Spark job would cost more."""
@@ -315,6 +359,7 @@ class Loader:
                 landed = [land(tasks[0], landing, 0)]
             else:
                 landed = self._runner(tasks, landing)
+            check_results(tasks, landed)
             if self.accept(plan, landed):
                 return landed
         raise ConfigError(f"{self._table.name}: the columns changed {EVOLUTIONS} times in a batch")
@@ -327,7 +372,8 @@ class Loader:
 
     def _evolve(self, wider: Sequence[pa.Schema], landed: Sequence[Landed]) -> None:
         """Add the columns that its values need to the table."""
-        staged = self._table.staging_directory
+        changes = self._upserts and self._upserts.directory
+        staged = changes or self._table.staging_directory
         files = [staged / file.path for each in landed for file in each.files]
         self._spec = evolve_columns(self._settings, self._spec, self._table, wider, files)
         self._schema = make_format(self._spec).table_schema()
@@ -338,7 +384,7 @@ class Loader:
         return FileRules(
             app_id=self._app_id,
             batch=batch,
-            directory=str(self._table.staging_directory),
+            directory=self._table.staging_directory,
             target_bytes=settings.file_bytes,
             offset_column=offset_column_of(self._schema),
             event_time=settings.event_time,
@@ -351,7 +397,7 @@ class Loader:
         dead_letters = FileRules(
             app_id=self._app_id,
             batch=batch,
-            directory=str(self._dead_letters.staging_directory),
+            directory=self._dead_letters.staging_directory,
             target_bytes=settings.file_bytes,
             offset_column="offset",
             calendar_only=not self._dead_letters.keeps_partition_column,
@@ -359,9 +405,12 @@ class Loader:
         return Landing(
             read=ReadRules.of(options),
             format=self._spec,
-            files=self._file_rules(batch),
+            files=self._file_rules(batch)
+            if self._upserts is None
+            else self._upserts.change_rules(self._file_rules(batch)),
+            key=self._settings.key_columns,
             dead_letters=dead_letters
-            if settings.dead_letters and settings.format != "raw"
+            if settings.dead_letters and (settings.format != "raw" or settings.is_upsert)
             else None,
         )
 
@@ -386,61 +435,80 @@ class Loader:
         return Ledger(table.ledger(self._app_id, ledgers.keys(topic_partitions)))
 
     def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
-        """Commit the files of a batch to the table, after its dead letters."""
+        """Commit the files of a batch to the table, and with them its dead letters."""
         dead_letters = [file for each in landed for file in each.dead_letters]
-        if dead_letters:
-            self._commit_dead_letters(plan, dead_letters)
-            if self._dead_letter_topic is not None:
-                named = set(self._dead_letters.files())
-                self._dead_letter_topic.send(
-                    each.path for each in dead_letters if each.path in named
-                )
+        reasons = add_reasons(each.reasons for each in landed)
+        rejected = sum(each.rejected for each in landed)
+        self._settings.max_rejects.check(
+            records=rejected + sum(each.rows for each in landed),
+            rejected=rejected,
+            before=self._rejected,
+            why=reasons,
+        )
+        self._check_dead_letters(plan, dead_letters)
         files = [file for each in landed for file in each.files]
         if files and any(changed_columns(self._table.schema(), self._schema)):
             raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
-        self._commit(self._table, plan.ledger, plan.ranges, plan.ends, files)
+        epochs = {
+            each.topic_partition: join(part.epochs.get(each.topic_partition, ()) for part in landed)
+            for each in plan.ranges
+        }
+        reader.check_unchanged(plan.ends, epochs)
+        entries = ledgers.after(plan.ledger, plan.ranges, plan.ends.topic_ids, epochs)
+        if dead_letters:
+            entries[REJECTS] = self._rejects.note(
+                plan.batch, plan.ranges, plan.ends.topic_ids, dead_letters
+            )
+        self._commit(plan, entries, files)
+        if dead_letters:
+            self._commit_dead_letters(Ledger({**plan.ledger.entries, **entries}))
+        self._rejected += rejected
         self._after_commit(reader, plan)
         return BatchReport(
             batch=plan.batch,
             rows=sum(each.rows for each in landed),
-            dead_letters=sum(each.rejected for each in landed),
+            dead_letters=rejected,
+            reasons=reasons,
             read_bytes=sum(sum(each.read_bytes.values()) for each in landed),
             files=sum(len(each.files) for each in landed),
             behind=plan.behind,
             seconds=time.monotonic() - plan.started,
         )
 
-    def _commit_dead_letters(self, plan: Plan, dead_letters: Sequence[DataFile]) -> None:
-        """Commit the dead letters of a batch, unless a crashed load has committed them.
+    def _check_dead_letters(self, plan: Plan, files: Sequence[DataFile]) -> None:
+        try:
+            check_written(self._dead_letters.staging_directory, files)
+        except WrittenFileError:
+            if self._ledger(self._table, []).batch != plan.ledger.batch:  # and has removed them
+                raise ConcurrentLoadError(
+                    f"{self._table.name}: another load of {self._app_id} has committed"
+                ) from None
+            raise
 
-        ConcurrentLoadError if only some of them are committed: another load is running, with other
-        ranges.
-        """
-        self._dead_letters.create(Layout(schema=DEAD_LETTER_COLUMNS))
-        known = self._ledger(self._dead_letters, [each.topic_partition for each in plan.ranges])
-        reached = {each: known.position(each.topic_partition) or 0 for each in plan.ranges}
-        if all(position >= each.end for each, position in reached.items()):
+    def _commit(self, plan: Plan, entries: Mapping[str, int], files: Sequence[DataFile]) -> None:
+        known = plan.ledger.entries
+        expected = {key: known[key] for key in entries if key in known}
+        if self._upserts is None or not files:
+            self._table.commit(self._app_id, entries, files, expected=expected)
             return
-        if any(position > each.start for each, position in reached.items()):
-            raise ConcurrentLoadError(f"{self._dead_letters.name}: another load has committed")
-        numbered = Ledger({**known.entries, ledgers.BATCH: plan.ledger.batch})
-        entries = ledgers.after(numbered, plan.ranges, plan.ends.topic_ids)
-        expected = {key: known.entries[key] for key in entries if key in known.entries}
-        self._dead_letters.commit(self._app_id, entries, dead_letters, expected=expected)
+        self._upserts.commit(
+            self._app_id,
+            entries,
+            files,
+            expected=expected,
+            rules=self._file_rules(plan.batch),
+            partitions=partition_counts(list(plan.ends.latest)),
+        )
 
-    def _commit(
-        self,
-        table: Table,
-        ledger: Ledger,
-        ranges: Sequence[OffsetRange],
-        ends: TopicEnds,
-        files: Sequence[DataFile],
-    ) -> None:
-        entries = ledgers.after(ledger, ranges, ends.topic_ids)
-        expected = {key: ledger.entries[key] for key in entries if key in ledger.entries}
-        table.commit(self._app_id, entries, files, expected=expected)
+    def _commit_dead_letters(self, ledger: Ledger) -> None:
+        """Commit the dead letters that the table's commit has named, and send them."""
+        paths = self._rejects.settle(ledger)
+        if paths and self._dead_letter_topic is not None:
+            self._dead_letter_topic.send(paths)
 
     def _after_commit(self, reader: TopicReader, plan: Plan) -> None:
+        if self._upserts is not None:
+            self._upserts.forget(self._app_id, batch=plan.batch)
         if not self._orphans_removed:
             self._orphans_removed = True
             for table in (self._table, self._dead_letters):
@@ -454,8 +522,10 @@ class Loader:
 def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
     """Remove files of batches up to ``batch`` that no commit references; return their paths."""
     root = table.staging_directory
-    names = [str(path.relative_to(root)) for path in root.rglob(f"millstream-*{SUFFIX}")]
-    found = orphans(app_id, batch=batch, names=names, referenced=table.retained())
+    names = [each.path for each in root.found_files() if each.path.endswith(SUFFIX)]
+    found = orphans(app_id, batch=batch, names=names, referenced=set(table.files()))
+    if found:  # older states are many, and to ask for them takes long
+        found = orphans(app_id, batch=batch, names=found, referenced=table.retained())
     for name in found:
         (root / name).unlink(missing_ok=True)
     if found:
@@ -474,7 +544,8 @@ def source_options_of(source: Mapping[str, str]) -> SourceOptions:
     return options
 
 
-def _check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
+def check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
+    """Raise ConfigError unless the column that splits the table by day is one of times."""
     column = settings.event_time
     if column is None:
         return
@@ -500,6 +571,15 @@ def wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> 
         time.sleep(min(rest, _POLL_MS / 1000))
 
 
+def check_results(tasks: Sequence[Sequence[OffsetRange]], landed: Sequence[Landed]) -> None:
+    """Raise WrittenFileError unless there is one result of each task."""
+    found = sorted(each.task for each in landed)
+    if found != list(range(len(tasks))):
+        raise WrittenFileError(
+            f"{len(tasks)} tasks were run, and results came from {found}: nothing is committed"
+        )
+
+
 def spark_runner(spark: SparkSession) -> Runner:
     """Return a runner that runs the tasks on Spark."""
     from millstream.spark.lakehouse.landing import land_on_spark
@@ -508,5 +588,5 @@ def spark_runner(spark: SparkSession) -> Runner:
 
 
 def local_runner(tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
-    """Run the tasks one after the other in this process, without Spark."""
-    return [land(ranges, landing, number) for number, ranges in enumerate(tasks)]
+    """Run the tasks in this process, without Spark."""
+    return run_in_threads(lambda number: land(tasks[number], landing, number), range(len(tasks)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.spark.lakehouse.compaction import COMPACTED_PREFIX
+from millstream.spark.lakehouse.dead_letter_commits import settle_all
 from millstream.spark.lakehouse.ledger import BATCH
 from millstream.spark.lakehouse.load import remove_orphans
 from millstream.spark.lakehouse.table import Compaction, Table
@@ -34,10 +35,11 @@ def maintain(
     table: Table, app_id: str, *, target_bytes: int, keep_ms: int = DEFAULT_KEEP_MS
 ) -> Maintenance:
     """Do all of it. Loads may run meanwhile; readers of states older than ``keep_ms`` fail."""
+    settle_all(table.name)  # no file of theirs is an orphan
     compaction = table.compact(target_bytes=target_bytes)
+    expired = table.expire(keep_ms=keep_ms)  # first: there is less to look through then
     batch = table.ledger(app_id, [BATCH]).get(BATCH, 0)
     removed = len(remove_orphans(table, app_id, batch=batch)) + _remove_dead_compactions(table)
-    expired = table.expire(keep_ms=keep_ms)
     return Maintenance(
         compaction=compaction,
         expired_files=expired,
@@ -48,20 +50,26 @@ def maintain(
 
 def _remove_dead_compactions(table: Table) -> int:
     """Remove outputs of compactions that crashed at least a day ago."""
+    root = table.staging_directory
     named = set(table.files())
-    removed = 0
-    for path in table.staging_directory.rglob(f"{COMPACTED_PREFIX}*.parquet"):
-        is_old = path.stat().st_mtime < time.time() - _STALE_COMPACTION_S
-        if is_old and str(path.relative_to(table.staging_directory)) not in named:
-            path.unlink(missing_ok=True)
-            removed += 1
-    return removed
+    stale = [
+        each.path
+        for each in root.found_files()
+        if each.path.rpartition("/")[2].startswith(COMPACTED_PREFIX)
+        and each.modified_s < time.time() - _STALE_COMPACTION_S
+        and each.path not in named
+    ]
+    named = table.retained() if stale else named  # a reader may use an older state
+    removed = [path for path in stale if path not in named]
+    for path in removed:
+        (root / path).unlink(missing_ok=True)
+    return len(removed)
 
 
 def histogram(table: Table) -> list[tuple[str, int]]:
     """Return how many files of the table fall into each class of sizes."""
     counts: Counter[str] = Counter()
     for path in set(table.files()):
-        size = (table.data_directory / path).stat().st_size
+        size = (table.data_directory / path).size_bytes()
         counts[next((name for limit, name in _SIZES if size < limit), _LARGEST)] += 1
     return [(name, counts[name]) for name in (*(name for _, name in _SIZES), _LARGEST)]

@@ -19,18 +19,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import (
@@ -38,7 +35,7 @@ from millstream.spark.lakehouse.compaction import (
     rewrite_small_files,
     rewrite_without,
 )
-from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.data_files import SUFFIX, DataFile
 from millstream.spark.lakehouse.table import (
     MILLSTREAM_DIRECTORY,
     Compaction,
@@ -48,7 +45,9 @@ from millstream.spark.lakehouse.table import (
     check_new_directory,
     check_same_split,
 )
-from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge
+from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, merge, plain
+from millstream.spark.lakehouse.written_files import check_unchanged, check_written
+from millstream.spark.locations.location import Location
 
 _STATE_INTERVAL: Final = 50
 _ATTEMPTS: Final = 20
@@ -102,12 +101,12 @@ class ParquetTableFiles:
         self._log = name.path / MILLSTREAM_DIRECTORY / "log"
 
     @property
-    def data_directory(self) -> Path:
+    def data_directory(self) -> Location:
         """The table's own directory."""
         return self.name.path
 
     @property
-    def staging_directory(self) -> Path:
+    def staging_directory(self) -> Location:
         """A directory that readers of Parquet ignore, because its name begins with ``_``."""
         return self.name.path / MILLSTREAM_DIRECTORY / "staging"
 
@@ -118,7 +117,7 @@ class ParquetTableFiles:
 
     def exists(self) -> bool:
         """See :class:`Table`."""
-        return self._log.is_dir() and any(self._log.glob("*.json"))
+        return any(name.endswith(".json") for name in self._log.entries())
 
     def create(self, layout: Layout) -> None:
         """See :class:`Table`."""
@@ -132,8 +131,11 @@ class ParquetTableFiles:
             found = [state.partition_column] if state.partition_column else []
             check_same_split(self.name, found, [column] if column else [])
             return
+        if layout.properties:
+            raise ConfigError(f"{self.name}: a directory of Parquet files has no table properties")
         check_new_directory(self.name, ())
-        self._log.mkdir(parents=True, exist_ok=True)
+        self._log.check_commits()
+        self._log.make_directory()
         with contextlib.suppress(_TakenError):
             self._write(_State(), {"schema": _schema_json(schema, column)})
 
@@ -163,6 +165,10 @@ class ParquetTableFiles:
         entries = self._read().ledger.get(app_id, {})
         return {key: entries[key] for key in keys if key in entries}
 
+    def was_set_back(self, app_id: str) -> bool:
+        """Return False: the ledger is part of each state of the table."""
+        return False
+
     def commit(
         self,
         app_id: str,
@@ -174,17 +180,33 @@ class ParquetTableFiles:
         """See :class:`Table`."""
         commit = {"add": [file.path for file in files], "ledger": {app_id: dict(entries)}}
         for state in self._attempts():
-            known = state.ledger.get(app_id, {})
-            asked = {key: known[key] for key in {*expected, *entries} if key in known}
-            if asked != dict(expected):
-                raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+            self._check_ledger(state, app_id, entries, expected)
+            # Behind the ledger: who has committed has removed the files of those who were late.
+            columns = check_written(self.staging_directory, files)
+            check_unchanged(str(self.name), plain(state.known_schema), columns)
             with contextlib.suppress(_TakenError):
                 self._write(state, commit)
                 return
 
+    def _check_ledger(
+        self,
+        state: _State,
+        app_id: str,
+        entries: Mapping[str, int],
+        expected: Mapping[str, int],
+    ) -> None:
+        known = state.ledger.get(app_id, {})
+        asked = {key: known[key] for key in {*expected, *entries} if key in known}
+        if asked != dict(expected):
+            raise ConcurrentLoadError(f"{self.name}: another load of {app_id} has committed")
+
     def files(self) -> list[str]:
         """See :class:`Table`."""
         return self._read().files
+
+    def deleted_rows(self) -> dict[str, Sequence[int]]:
+        """Return {}: a directory of Parquet files has no such rows."""
+        return {}
 
     def retained(self) -> set[str]:
         """See :class:`Table`. Removed files have been moved by then."""
@@ -230,19 +252,40 @@ class ParquetTableFiles:
                 self._write(state, {"add": new, "remove": old})
                 return
 
+    def truncate(
+        self,
+        positions: Mapping[TopicPartition, Offset],
+        app_id: str,
+        entries: Mapping[str, int],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """See :class:`Table`."""
+        for state in self._attempts():
+            self._check_ledger(state, app_id, entries, expected)
+            old, new = rewrite_without(
+                self.name.path, state.files, self.staging_directory, ends=positions
+            )
+            changed = {"add": new, "remove": old, "ledger": {app_id: dict(entries)}}
+            with contextlib.suppress(_TakenError):
+                self._write(state, changed)
+                return
+
     def expire(self, *, keep_ms: int) -> int:
         """See :class:`Table`."""
         state = self._read()
         self._write_state(state)
         horizon = time.time() - keep_ms / 1000
-        for path in [*self._log.glob("*.json"), *self._log.glob("*.state")]:
-            if int(path.stem) < state.version and path.stat().st_mtime < horizon:
-                path.unlink(missing_ok=True)
+        for each in self._log.found_files():
+            version, _, suffix = each.path.partition(".")
+            is_older = suffix in ("json", "state") and int(version) < state.version
+            if is_older and each.modified_s < horizon:
+                (self._log / each.path).unlink(missing_ok=True)
         removed = 0
         retired = self.name.path / MILLSTREAM_DIRECTORY / "retired"
-        for path in retired.rglob("*.parquet") if retired.is_dir() else ():
-            if path.stat().st_mtime < horizon:
-                path.unlink(missing_ok=True)
+        for each in retired.found_files():
+            if each.path.endswith(SUFFIX) and each.modified_s < horizon:
+                (retired / each.path).unlink(missing_ok=True)
                 removed += 1
         return removed
 
@@ -257,7 +300,7 @@ class ParquetTableFiles:
         """Return the newest state. If a file of the log disappears while it is read, :meth:`expire`
         has removed it, and there is a newer whole state.
         """
-        if not self._log.is_dir():
+        if not self.exists():
             raise MillstreamError(f"{self.name} is not a table")
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(FileNotFoundError):
@@ -268,8 +311,9 @@ class ParquetTableFiles:
         """Replay the log from its newest whole state, and finish the moves that a crash
         interrupted.
         """
-        versions = sorted(int(path.stem) for path in self._log.glob("*.json"))
-        states = sorted((int(path.stem) for path in self._log.glob("*.state")), reverse=True)
+        names = [name.partition(".") for name in self._log.entries()]
+        versions = sorted(int(number) for number, _, suffix in names if suffix == "json")
+        states = sorted((int(n) for n, _, suffix in names if suffix == "state"), reverse=True)
         state = _State()
         if states:
             state.version = states[0] - 1
@@ -292,30 +336,23 @@ class ParquetTableFiles:
             raise MillstreamError(f"{path} is damaged: {error}") from None
         return found
 
-    def _path(self, version: int, suffix: str) -> Path:
+    def _path(self, version: int, suffix: str) -> Location:
         return self._log / f"{version:020d}.{suffix}"
 
     def _write(self, state: _State, commit: Mapping[str, Any]) -> None:
         """Write the commit after ``state``; _TakenError if another process has written it."""
         version = state.version + 1
-        temporary = self._log / f"{uuid.uuid4().hex}.tmp"
-        _write_durably(temporary, json.dumps(commit).encode())
         try:
-            os.link(temporary, self._path(version, "json"))
+            self._path(version, "json").create(json.dumps(commit).encode())
         except FileExistsError:
             raise _TakenError from None
-        finally:
-            temporary.unlink()
-        _sync_directory(self._log)
         state.apply(commit)
         self._finish(state, commit)
         if version % _STATE_INTERVAL == 0 and version:
             self._write_state(state)
 
     def _write_state(self, state: _State) -> None:
-        temporary = self._log / f"{uuid.uuid4().hex}.tmp"
-        _write_durably(temporary, json.dumps(state.to_json()).encode())
-        temporary.rename(self._path(state.version, "state"))
+        self._path(state.version, "state").replace_with(json.dumps(state.to_json()).encode())
 
     def _finish(self, state: _State, commit: Mapping[str, Any]) -> None:
         """Move a commit's files into place, and hide those it removed. Idempotent."""
@@ -334,32 +371,16 @@ class _TakenError(Exception):
     """The number of a commit is taken."""
 
 
-def _move(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _move(source: Location, target: Location) -> None:
     with contextlib.suppress(FileNotFoundError):
-        source.rename(target)
+        source.rename_to(target)
 
 
-def _retire(source: Path, target: Path) -> None:
+def _retire(source: Location, target: Location) -> None:
     """Hide a file from readers; its modification time becomes the time of its removal."""
     with contextlib.suppress(FileNotFoundError):
-        os.utime(source)
+        source.renew()
         _move(source, target)
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _schema_json(schema: pa.Schema, partition_column: str | None) -> dict[str, Any]:

@@ -12,7 +12,6 @@ its entries, and from then on only the table is used (decision 0057).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,7 +51,7 @@ class PendingStart:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         return found
@@ -61,15 +60,4 @@ class PendingStart:
         if not kept:
             self._path.unlink(missing_ok=True)
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(kept, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._path)
-        descriptor = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        self._path.replace_with(json.dumps(kept).encode())

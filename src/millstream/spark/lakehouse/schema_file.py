@@ -11,16 +11,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import secrets
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse.formats.format import TIMESTAMP
+from millstream.spark.lakehouse.formats.format import LOCAL_TIMESTAMP, TIMESTAMP
+from millstream.spark.locations.location import Location
 
 _TYPES: Final = {
     "boolean": pa.bool_(),
@@ -34,52 +32,48 @@ _TYPES: Final = {
     "binary": pa.binary(),
     "date": pa.date32(),
     "timestamp": TIMESTAMP,
+    "local_timestamp": LOCAL_TIMESTAMP,
     "time": pa.time64("us"),
 }
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 _DECIMAL: Final = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
-def read_schema_file(path: Path, *, form: str) -> pa.Schema:
+def read_schema_file(path: Location, *, form: str) -> pa.Schema:
     """Return the columns of a file; ConfigError names the file and what is wrong with it."""
     try:
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
+        value: Any = json.loads(path.read_bytes())
         if value["format"] != form:
             raise ConfigError(f"{path} is the schema of format {value['format']}, not {form}")
         return pa.schema([_field(each) for each in value["columns"]])
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is not a schema file: {error!r}") from error
 
 
-def write_schema_file(path: Path, schema: pa.Schema, *, form: str) -> None:
+def write_schema_file(path: Location, schema: pa.Schema, *, form: str) -> None:
     """Write the columns; the file is replaced whole."""
-    os.replace(_written(path, schema, form), path)
+    path.replace_with(_encoded(schema, form))
 
 
-def create_schema_file(path: Path, schema: pa.Schema, *, form: str) -> bool:
+def create_schema_file(path: Location, schema: pa.Schema, *, form: str) -> bool:
     """Write the columns and return True; return False if the file exists because another load was
     first.
     """
-    temporary = _written(path, schema, form)
+    content = _encoded(schema, form)
     try:
-        os.link(temporary, path)
+        path.create(content)
     except FileExistsError:
         return False
     except OSError:  # a file system without links
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.replace_with(content)
     return True
 
 
-def _written(path: Path, schema: pa.Schema, form: str) -> Path:
+def _encoded(schema: pa.Schema, form: str) -> bytes:
     value = {"format": form, "columns": [_to_json(field) for field in schema]}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return temporary
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _field(value: Any) -> pa.Field:

@@ -7,7 +7,6 @@ load, or naming its topics in another order, would start a new load by accident.
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.table import Table, offset_column_of
+from millstream.spark.locations.location import Location
 
 
 def check_not_loaded(table: Table, topics: Collection[str]) -> None:
@@ -29,8 +29,8 @@ def check_not_loaded(table: Table, topics: Collection[str]) -> None:
             )
 
 
-def _topics_in(path: Path) -> set[str]:
-    file = pq.ParquetFile(path)
+def _topics_in(path: Location) -> set[str]:
+    file = pq.ParquetFile(path.open_input())
     column = offset_column_of(file.schema_arrow).removesuffix("offset") + "topic"
     if column not in file.schema_arrow.names:
         return set()  # another program wrote it

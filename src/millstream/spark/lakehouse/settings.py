@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats import KINDS, check_options
-from millstream.spark.lakehouse.table import TableName
+from millstream.spark.lakehouse.reject_limit import RejectLimit
+from millstream.spark.lakehouse.table import TableName, open_merge_table
+from millstream.spark.locations.location import Location, as_location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DEFAULT_FILE_BYTES: Final = 128 << 20
 DEFAULT_BATCH_BYTES: Final = 2 << 30
+MOST_MERGED_BYTES: Final = 256 << 20
+"""The most bytes of log in one batch of upserts, whose changes the driver holds in memory."""
+MODES: Final = ("append", "upsert")
 DEFAULT_DRIVER_BYTES: Final = 8 << 20
 DEFAULT_FRESHNESS_MS: Final = 10_000
 _IN_PATHS: Final = re.compile(r"[\w@+$().-]([\w@+$() .-]*[\w@+$().-])?")
@@ -31,18 +36,26 @@ class LoadSettings:
     ``app_id`` is the load's permanent name: the table stores its offsets under it.
     """
 
-    source: Mapping[str, str]
+    source: Mapping[str, str] = field(repr=False)
     table: TableName
     app_id: str = ""
     format: str = "raw"
     format_options: Mapping[str, str] = field(default_factory=dict)
-    schema_file: Path | None = None
+    mode: str = "append"
+    """``append``: a row for each record. ``upsert``: the newest row of each key."""
+    key: Sequence[str] = ()
+    """With ``upsert``: the columns that identify a row; (): the record's key."""
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings ``schema.registry.…``: where the schemas are that records name by id."""
+    schema_file: Location | None = None
     """The schema file, written once by inference and read afterwards; None: inside the table's
     directory.
     """
     event_time: str | None = None
     """A timestamp column whose day splits the table into directories."""
     partition_column: str = "date"
+    table_properties: Mapping[str, str] = field(default_factory=dict)
+    """Properties of the table format, for a table that the load makes."""
     follow: bool = False
     freshness_ms: int = DEFAULT_FRESHNESS_MS
     """With ``follow``: about the longest time until a record is written."""
@@ -53,23 +66,31 @@ class LoadSettings:
     """
     dead_letters: bool = True
     """False: a record that cannot be decoded ends the load."""
+    max_rejects: RejectLimit = field(default_factory=RejectLimit)
+    """How many records may be dead letters before the load ends."""
     dead_letters_topic: str | None = None
     """A topic to which dead letters are sent besides their table."""
     maintain_every_ms: int | None = None
     """With ``follow``: the interval of maintenance; None: never."""
     group_id: str | None = None
-    """The consumer group that offsets are committed to; None: named after the table; "": none."""
-    parallelism: int = 2
+    """The consumer group that offsets are committed to; None: named after the table and its path;
+    "": none.
+    """
+    parallelism: int | None = None
+    """Tasks that run at the same time; None: as many as Spark, or this machine, has cores for."""
     query: Callable[[DataFrame], DataFrame] | None = None
     """A query that transforms the source's columns, instead of a format (transform)."""
 
     def __post_init__(self) -> None:
+        if self.schema_file is not None:
+            object.__setattr__(self, "schema_file", as_location(self.schema_file))
         if self.format not in KINDS:
             raise ConfigError(f"a format is one of {', '.join(KINDS)}, not {self.format!r}")
         check_options(self.format, self.format_options)
         for name in ("freshness_ms", "file_bytes", "batch_bytes", "parallelism"):
-            if getattr(self, name) <= 0:
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
+        self._check_mode()
         if not _IN_PATHS.fullmatch(self.partition_column):
             raise ConfigError(
                 f"partition_column {self.partition_column!r} cannot be part of file paths: "
@@ -86,6 +107,44 @@ class LoadSettings:
             )
         if self.query is not None and self.format != "raw":
             raise ConfigError("a query decodes the values itself: remove the format")
+
+    def _check_mode(self) -> None:
+        if self.mode not in MODES:
+            raise ConfigError(f"a mode is one of {', '.join(MODES)}, not {self.mode!r}")
+        if not self.is_upsert:
+            if self.key:
+                raise ConfigError("a key is for mode upsert: a table of all records has none")
+            if self.format == "debezium":
+                raise ConfigError(
+                    "format debezium is for mode upsert; format json keeps every change as a row, "
+                    "with the columns before, after and op"
+                )
+            return
+        if self.table.kind == "parquet":
+            open_merge_table(self.table)
+        if self.query is not None:
+            raise ConfigError("mode upsert takes a format and no query")
+        if self.format == "debezium" and not self.key:
+            raise ConfigError("format debezium needs the key: the columns of the primary key")
+        if len(set(self.key)) < len(self.key):
+            raise ConfigError(f"the key names a column twice: {', '.join(self.key)}")
+
+    @property
+    def is_upsert(self) -> bool:
+        """True if the table has one row for each key."""
+        return self.mode == "upsert"
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Return the columns that identify a row, () for a table of all records."""
+        if not self.is_upsert:
+            return ()
+        return tuple(self.key) or ("key" if self.format == "raw" else "_key",)
+
+    @property
+    def batch_limit(self) -> int:
+        """Return the most bytes of log in a batch."""
+        return min(self.batch_bytes, MOST_MERGED_BYTES) if self.is_upsert else self.batch_bytes
 
     @property
     def load_id(self) -> str:
@@ -106,7 +165,12 @@ class LoadSettings:
 
     @property
     def group(self) -> str:
-        """Return the consumer group that offsets are committed to, "" for none."""
+        """Return the consumer group that offsets are committed to, "" for none.
+
+        By default it ends with eight digits of the table's name: ``dev/orders`` and ``prod/orders``
+        are two groups.
+        """
         if self.group_id is None:
-            return f"millstream-{self.table.path.name}"
+            mark = hashlib.blake2b(str(self.table).encode(), digest_size=4).hexdigest()
+            return f"millstream-{self.table.path.name}-{mark}"
         return self.group_id

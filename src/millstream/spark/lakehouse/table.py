@@ -1,21 +1,29 @@
 """The interface of a kind of table, and the names of tables.
 
-A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``. If a load writes a table for
-each topic, the path contains ``{topic}``.
+A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``, where PATH is a directory or
+a place in an object store (``s3://bucket/clicks``). If a load writes a table for each topic, the
+path contains ``{topic}``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile, is_data_file
+from millstream.spark.locations.location import (
+    Location,
+    StoreRefusedError,
+    as_location,
+    parse_location,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +34,7 @@ _REFUSED_IN_PATHS: Final[Mapping[str, str]] = {
     "iceberg": r"[#?]|%[0-9A-Fa-f]{2}",
     "parquet": r"\0",
 }
+_CATALOG_NAME: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w{}-]+){2,}")
 TOPIC_FIELD: Final = "{topic}"
 """The placeholder of the topic's name in a path."""
 MILLSTREAM_DIRECTORY: Final = "_millstream"
@@ -36,12 +45,19 @@ class ConcurrentLoadError(MillstreamError):
     """Another load has committed to the table since its ledger was read: read it again."""
 
 
+class MovedOnError(MillstreamError):
+    """The table's files have changed since they were read: read them again and merge anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A kind of table and its directory."""
+    """A kind of table and its place; a :class:`pathlib.Path` is taken too."""
 
     kind: str
-    path: Path
+    path: Location
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", as_location(self.path))
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.path}"
@@ -52,21 +68,24 @@ class TableName:
         return TOPIC_FIELD in str(self.path)
 
 
-def parse_table_name(text: str, base: Path = Path()) -> TableName:
+def parse_table_name(
+    text: str, base: Path = Path(), storage_options: Mapping[str, str] = MappingProxyType({})
+) -> TableName:
     """Read ``kind:path``; ConfigError says what is wrong.
 
     A relative path starts from ``base``. A leading ``~`` is expanded, because no shell does it in
-    ``delta:~/lake``.
+    ``delta:~/lake``. ``storage_options`` are those of the object store.
     """
     kind, colon, path = text.partition(":")
     if not colon or kind not in KINDS or not path:
         raise ConfigError(
             f"a table is named delta:PATH, iceberg:PATH or parquet:PATH, not {text!r}"
         )
-    path = path.removeprefix("file://")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", path):
-        raise ConfigError(f"a table lies in a local or mounted directory: {path} is none")
-    return TableName(kind, (base / Path(path).expanduser()).absolute())
+    if kind == "iceberg" and _CATALOG_NAME.fullmatch(path):
+        from millstream.spark.lakehouse.iceberg_catalogs import parse_catalog_name
+
+        return TableName(kind, parse_catalog_name(path, storage_options))
+    return TableName(kind, parse_location(path, base, storage_options))
 
 
 def check_new_directory(name: TableName, own: Collection[str]) -> None:
@@ -81,10 +100,10 @@ def check_new_directory(name: TableName, own: Collection[str]) -> None:
     outer = next((each for each in path.parents if _is_table(each)), None)
     if outer is not None:
         raise ConfigError(f"{name} would lie inside the table {outer}")
-    if not path.exists():
-        return
-    if not path.is_dir():
+    if path.is_file():
         raise ConfigError(f"{name}: there is a file of that name")
+    if not path.is_dir():
+        return
     is_log = name.kind != "parquet" and (path / MILLSTREAM_DIRECTORY / "log").is_dir()
     if is_log or has_foreign_entries(path, {MILLSTREAM_DIRECTORY, *own}):
         raise ConfigError(
@@ -92,19 +111,20 @@ def check_new_directory(name: TableName, own: Collection[str]) -> None:
         )
 
 
-def has_foreign_entries(directory: Path, own: Collection[str] = ()) -> bool:
+def has_foreign_entries(directory: Location, own: Collection[str] = ()) -> bool:
     """Tell whether a directory contains anything but ``own`` and the data files of loads."""
-    return directory.is_dir() and any(
-        each.name not in own and not is_data_file(each.name) for each in directory.iterdir()
-    )
+    return any(name not in own and not is_data_file(name) for name in directory.entries())
 
 
-def _is_table(path: Path) -> bool:
-    return (
-        (path / "_delta_log").is_dir()
-        or (path / "catalog.db").is_file()
-        or (path / MILLSTREAM_DIRECTORY / "log").is_dir()
-    )
+def _is_table(path: Location) -> bool:
+    try:
+        return (
+            (path / "_delta_log").is_dir()
+            or (path / "catalog.db").is_file()
+            or (path / MILLSTREAM_DIRECTORY / "log").is_dir()
+        )
+    except StoreRefusedError:  # keys may be for one prefix of a bucket
+        return False
 
 
 def check_same_split(name: TableName, found: Sequence[str], wanted: Sequence[str]) -> None:
@@ -122,12 +142,13 @@ class Layout:
 
     ``schema`` has all columns. ``partition_column`` is derived from ``event_time`` (a timestamp
     column): the day that it falls on, in UTC. Iceberg has no column for it (hidden partitioning);
-    Delta and Parquet do.
+    Delta and Parquet do. ``properties`` are those of the table format, for a table that is made.
     """
 
     schema: pa.Schema
     event_time: str | None = None
     partition_column: str = "date"
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_partitioned(self) -> bool:
@@ -143,17 +164,29 @@ class Compaction:
     added: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Files that take the place of others (copy on write)."""
+
+    base: str
+    """The state of the table (:meth:`MergeTable.state`) in which its files were read."""
+    removed: Sequence[str] = ()
+    """Paths, as in :meth:`Table.files`."""
+    added: Sequence[DataFile] = ()
+    """Finished files in the staging directory."""
+
+
 class Table(Protocol):
     """One table of any kind. Every method reads the table again: nothing is cached."""
 
     name: TableName
 
     @property
-    def data_directory(self) -> Path:
+    def data_directory(self) -> Location:
         """The directory of committed data files; their paths are relative to it."""
 
     @property
-    def staging_directory(self) -> Path:
+    def staging_directory(self) -> Location:
         """The directory in which tasks write data files, under the same relative paths."""
 
     @property
@@ -175,6 +208,11 @@ class Table(Protocol):
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         """Return the ledger entries with these names of a load; absent names are left out."""
 
+    def was_set_back(self, app_id: str) -> bool:
+        """Tell whether the table was set back to a state without the last files of a load
+        (``RESTORE`` of Delta, a rollback of Iceberg). Its ledger is not set back with it.
+        """
+
     def commit(
         self,
         app_id: str,
@@ -183,13 +221,20 @@ class Table(Protocol):
         *,
         expected: Mapping[str, int],
     ) -> None:
-        """Add files and ledger entries to the table atomically.
+        """Add files and ledger entries to the table atomically; the files are looked at before.
 
+        WrittenFileError if a file is not what its task has reported.
         ConcurrentLoadError if the entries differ from ``expected``.
         """
 
     def files(self) -> list[str]:
         """Return the paths of the table's data files, as often as each is referenced."""
+
+    def deleted_rows(self) -> dict[str, Sequence[int]]:
+        """Return, for each path of :meth:`files` that holds rows which other programs have deleted
+        without a new file (Iceberg's delete files, Delta's deletion vectors), their positions in
+        it, from 0 on.
+        """
 
     def retained(self) -> set[str]:
         """Return the paths referenced by any state of the table that is not expired: a reader may
@@ -205,9 +250,45 @@ class Table(Protocol):
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """Delete the rows of these records from the table (raw columns only: dead letters)."""
 
+    def truncate(
+        self,
+        positions: Mapping[TopicPartition, Offset],
+        app_id: str,
+        entries: Mapping[str, int],
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """Delete the rows of these partitions from these offsets on (raw columns only: dead
+        letters), and change the ledger in the same commit.
+
+        ConcurrentLoadError if the entries differ from ``expected``.
+        """
+
     def expire(self, *, keep_ms: int) -> int:
         """Remove older states of the table and files that only those reference; return the number
         of files removed.
+        """
+
+
+class MergeTable(Table, Protocol):
+    """A table whose rows can be replaced in one commit with the ledger: Delta and Iceberg."""
+
+    def state(self) -> str:
+        """Return what names the present set of files: another one after each change of them."""
+
+    def replace(
+        self,
+        app_id: str,
+        entries: Mapping[str, int],
+        change: Replacement,
+        *,
+        expected: Mapping[str, int],
+    ) -> None:
+        """Remove and add files, and change the ledger, atomically; added files are looked at first.
+
+        MovedOnError, and nothing is committed, unless the table is still in the state that the
+        change is based on. ConcurrentLoadError if the entries differ from ``expected``.
+        WrittenFileError if a file is not what was written.
         """
 
 
@@ -219,6 +300,22 @@ def offset_column_of(schema: pa.Schema) -> str:
 def dead_letters_of(name: TableName) -> TableName:
     """Return the name of the table of dead letters."""
     return TableName(name.kind, name.path.with_name(f"{name.path.name}_dead_letters"))
+
+
+def open_merge_table(name: TableName) -> MergeTable:
+    """Return a table for upserts; ConfigError for a kind that has none."""
+    if name.kind == "delta":
+        from millstream.spark.lakehouse.delta import DeltaTableFiles
+
+        return DeltaTableFiles(name)
+    if name.kind == "iceberg":
+        from millstream.spark.lakehouse.iceberg import IcebergTableFiles
+
+        return IcebergTableFiles(name)
+    raise ConfigError(
+        f"{name}: mode upsert takes delta:PATH or iceberg:PATH. Who reads a plain directory of "
+        "Parquet files would see old and new rows of a key side by side"
+    )
 
 
 def open_table(name: TableName) -> Table:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from millstream.model.offsets import Offset
+from millstream.model.errors import MillstreamError
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId, TopicPartition
+from millstream.spark.leader_epochs import EpochEnd
 from millstream.spark.options import SourceOptions
-from millstream.spark.plan import DataLossError, starting_offsets
+from millstream.spark.plan import DataLossError, RecreatedTopicError, starting_offsets
 from millstream.spark.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -22,11 +24,16 @@ class TopicEnds:
     earliest: Mapping[TopicPartition, Offset]
     latest: Mapping[TopicPartition, Offset]
     topic_ids: Mapping[str, TopicId]
+    leader_epochs: Mapping[TopicPartition, LeaderEpoch] = field(default_factory=dict)
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
         """Every partition."""
         return list(self.latest)
+
+
+class ReplacedRecordsError(MillstreamError):
+    """Records were replaced while they were read: they are read again."""
 
 
 class TopicReader:
@@ -49,6 +56,7 @@ class TopicReader:
             topics.earliest(topic_partitions),
             topics.latest(topic_partitions, read_committed=self._options.kafka.read_committed),
             topics.ids({topic_partition.topic for topic_partition in topic_partitions}),
+            topics.leader_epochs(topic_partitions),
         )
 
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
@@ -71,6 +79,61 @@ class TopicReader:
             raise DataLossError(f"{text} (option failOnDataLoss=false continues after the gap)")
         log.warning("%s", text)
         return earliest
+
+    def check_epochs(
+        self, epochs: Mapping[TopicPartition, tuple[LeaderEpoch, Offset]], *, table: object
+    ) -> None:
+        """Raise DataLossError, unless it is allowed, if the log was cut below what a table holds
+        and written anew, as an unclean leader election does (Kafka: LogTruncationException).
+
+        ``epochs`` are leader epochs of what was read, and where it ended.
+        """
+        for topic_partition, end in self._replaced(epochs).items():
+            read = epochs[topic_partition][1]
+            text = (
+                f"the log of {topic_partition} was cut at offset {max(end, 0)} by an unclean "
+                f"leader election and written anew: {table} holds other records, up to {read}"
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(
+                    f"{text} (option failOnDataLoss=false continues behind them; loading into "
+                    "another table reads what there is now)"
+                )
+            log.warning("%s", text)
+
+    def check_unchanged(
+        self, ends: TopicEnds, epochs: Mapping[TopicPartition, Sequence[EpochEnd]]
+    ) -> None:
+        """Raise RecreatedTopicError or ReplacedRecordsError if what was read since ``ends`` is not
+        what the topics hold now; then nothing of it may be committed.
+        """
+        topics = self._topics
+        topics.forget()
+        now = topics.ids({topic_partition.topic for topic_partition in epochs})
+        for topic, topic_id in now.items():
+            if ends.topic_ids.get(topic, topic_id) != topic_id:
+                raise RecreatedTopicError(
+                    f"topic {topic} was deleted and created again while it was loaded"
+                )
+        leaders = topics.leader_epochs(list(epochs))
+        moved = [each for each in epochs if leaders.get(each) != ends.leader_epochs.get(each)]
+        for number in range(max((len(epochs[each]) for each in moved), default=0)):
+            some = {each: epochs[each][number] for each in moved if number < len(epochs[each])}
+            for topic_partition, end in self._replaced(some).items():
+                raise ReplacedRecordsError(
+                    f"the log of {topic_partition} was cut at offset {max(end, 0)} by an unclean "
+                    f"leader election while it was read up to {some[topic_partition][1]}"
+                )
+
+    def _replaced(
+        self, epochs: Mapping[TopicPartition, tuple[LeaderEpoch, Offset]]
+    ) -> dict[TopicPartition, Offset]:
+        """Return where the logs end for epochs that were read further than that."""
+        known = {each: epoch for each, (epoch, _) in epochs.items() if epoch >= 0}
+        found = self._topics.ends_of_epochs(known) if known else {}
+        return {
+            each: end for each, (epoch, end) in found.items() if epoch < 0 or end < epochs[each][1]
+        }
 
     def commit_to_group(self, group: str, positions: Mapping[TopicPartition, Offset]) -> None:
         """Commit the table's offsets to a consumer group; a failure is only logged, because the

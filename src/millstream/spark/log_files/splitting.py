@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class _Log:
         each, count = self._range, -(-self.size_bytes // most_bytes)
         inner = {self._offset(self._start + self.size_bytes * n // count) for n in range(1, count)}
         cuts = [each.start, *sorted(o for o in inner if each.start < o < each.end), each.end]
-        return [OffsetRange(each.topic_partition, low, high) for low, high in pairwise(cuts)]
+        return [replace(each, start=low, end=high) for low, high in pairwise(cuts)]
 
     def _position(self, offset: Offset) -> int:
         """Return the approximate bytes of the segments before an offset."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from millstream.model.errors import ConfigError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.spark.log_files.headers import first_unstable, log_end, offset_at_time
 from millstream.spark.log_files.segments import list_segments
@@ -38,6 +38,14 @@ def find_partition(log_dirs: Sequence[str], topic_partition: TopicPartition) -> 
         (path for directory in log_dirs if (path := Path(directory, name)).is_dir()),
         None,
     )
+
+
+def topic_id_of(directory: Path) -> TopicId | None:
+    """Return the topic id of a partition's directory; None where it has none."""
+    try:
+        return parse_partition_metadata((directory / PARTITION_METADATA).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
 
 
 class FileTopics:
@@ -141,16 +149,22 @@ class FileTopics:
         ids: dict[str, TopicId] = {}
         for topic_partition in self._all():
             if topic_partition.topic in wanted and topic_partition.topic not in ids:
-                try:
-                    text = (self._directory(topic_partition) / PARTITION_METADATA).read_text(
-                        "utf-8"
-                    )
-                except FileNotFoundError:
-                    continue
-                topic_id = parse_partition_metadata(text)
+                topic_id = topic_id_of(self._directory(topic_partition))
                 if topic_id is not None:
                     ids[topic_partition.topic] = topic_id
         return ids
+
+    def leader_epochs(
+        self, topic_partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, LeaderEpoch]:
+        """Return {}: files do not tell who leads."""
+        return {}
+
+    def ends_of_epochs(
+        self, epochs: Mapping[TopicPartition, LeaderEpoch]
+    ) -> dict[TopicPartition, tuple[LeaderEpoch, Offset]]:
+        """Return {}: a replica's own files say nothing about its leader's log."""
+        return {}
 
     def sizes(self, topic_partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """See :class:`millstream.spark.topics.Topics`."""

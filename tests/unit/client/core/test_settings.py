@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+from typing import Any, cast
+
 import pytest
 
+from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import AdminSettings, ProducerSettings, read_settings
 from millstream.client.settings import Address
 from millstream.model.errors import ConfigError
@@ -34,7 +39,7 @@ def test_dots_and_underscores_are_the_same() -> None:
         ({"request.timeout.ms": 2**31}, r"request.timeout.ms = 2147483648: it takes 0 to 214748"),
         ({"acks": 2}, r"acks = 2: it takes 0, 1 or all"),
         ({"compression.type": "rar"}, r"compression.type = 'rar'"),
-        ({"security.protocol": "SSL"}, r"PLAINTEXT only"),
+        ({"security.protocol": "TLS"}, r"PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
     ],
 )
 def test_a_wrong_setting_is_an_error_that_helps(given: dict[str, object], words: str) -> None:
@@ -52,3 +57,37 @@ def test_missing_and_twice() -> None:
         read_settings(AdminSettings, {})
     with pytest.raises(ConfigError, match="given twice"):
         read_settings(AdminSettings, SERVERS, {"bootstrap_servers": "c:3"})
+
+
+def upper(data: bytes) -> bytes:
+    return data.upper()
+
+
+def with_topic(topic: str, data: bytes) -> bytes:
+    return topic.encode() + data
+
+
+def any_number(*given: object) -> object:
+    return given
+
+
+@pytest.mark.parametrize(
+    ("convert", "given", "found"),
+    [
+        (upper, b"a", b"A"),
+        (with_topic, b"a", b"ta"),
+        (lambda data, encoding="utf-8": data.decode(encoding), b"a", "a"),
+        (json.loads, b"[1]", [1]),
+        (json.dumps, [1], "[1]"),
+        (bytes.decode, b"a", "a"),
+        (str, 5, "5"),
+        (int, b"5", 5),
+        (any_number, 5, ("t", 5)),
+        (partial(with_topic, "u"), b"a", b"ua"),
+    ],
+)
+def test_a_serializer_has_the_topic_or_not(convert: Any, given: Any, found: object) -> None:
+    read = read_settings(ProducerSettings, {**SERVERS, "value.serializer": convert})
+    assert cast("Any", read.value_serializer)("t", given) == found
+    reading = read_settings(ConsumerSettings, {**SERVERS, "key.deserializer": convert})
+    assert cast("Any", reading.key_deserializer)("t", given) == found

@@ -14,6 +14,9 @@ from tests.unit.coordinator.consumer.consumer_scene import (
 )
 from tests.unit.coordinator.scene import GROUP, SETTINGS
 
+from millstream.coordinator.group import groups
+from millstream.coordinator.group.classic_group import ClassicGroup
+from millstream.coordinator.group.consumer.consumer_group import ConsumerGroup
 from millstream.coordinator.group.modern.member import MemberState
 from millstream.coordinator.group.modern.modern_group import ModernGroupState
 from millstream.coordinator.group.settings import ConsumerSettings, ConsumerTimes
@@ -360,6 +363,23 @@ def test_a_classic_member_takes_an_empty_consumer_group_over(scene: ConsumerScen
     scene.advance(3_000)
     assert reply.result().error_code == 0
     assert scene.state == "CompletingRebalance"
+
+
+def test_an_empty_consumer_group_stays_where_no_classic_group_may_take_its_place(
+    scene: ConsumerScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.beat("one")
+    scene.beat("one", -1)
+    scene.commit({("t", 0): 1}, group_id="another")
+    scene.commit({("t", 0): 1}, group_id="a third one")
+    monkeypatch.setattr(groups, "MAX_GROUPS_PER_SHARD", 2)
+    with pytest.raises(KafkaError) as caught:
+        scene.join()
+    assert caught.value.error is ErrorCode.POLICY_VIOLATION
+    assert isinstance(scene.coordinator.groups.get(GROUP), ConsumerGroup)
+    monkeypatch.setattr(groups, "MAX_GROUPS_PER_SHARD", 3)
+    scene.join()
+    assert isinstance(scene.coordinator.groups.get(GROUP), ClassicGroup)
 
 
 def test_the_group_is_described_and_listed(scene: ConsumerScene) -> None:

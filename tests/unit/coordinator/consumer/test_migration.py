@@ -100,6 +100,19 @@ def test_a_classic_member_joins_a_consumer_group(scene: ConsumerScene) -> None:
     assert answer.members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID.code
 
 
+@pytest.mark.parametrize(("version", "asks"), [(3, False), (4, True)])
+def test_a_classic_member_asks_for_its_id_first_from_version_4_on(
+    scene: ConsumerScene, version: int, asks: bool
+) -> None:
+    one, a = Consumer(scene, "one"), ClassicConsumer(scene)
+    run(scene, one)
+    answer = scene.join(version=version, protocols=a.protocols()).result()
+    refusal = ErrorCode.MEMBER_ID_REQUIRED if asks else ErrorCode.NONE
+    assert answer.error_code == refusal.code
+    assert answer.member_id
+    assert (answer.member_id in scene.consumers.members) is not asks
+
+
 def test_the_last_member_of_the_consumer_protocol_leaves_a_classic_group_behind(
     scene: ConsumerScene,
 ) -> None:

@@ -219,6 +219,22 @@ def test_a_deleted_topic_takes_its_share_partitions_along() -> None:
     assert refusal(scene.read) is ErrorCode.INVALID_REQUEST
 
 
+def test_what_is_not_in_the_metadata_twice_is_forgotten() -> None:
+    scene = Scene()
+    scene.initialize(KEY)
+    del scene.partition_counts[TOPIC]
+    assert scene.run(scene.shard.forget_missing_topics()) == 0
+    scene.partition_counts[TOPIC] = 2
+    assert scene.run(scene.shard.forget_missing_topics()) == 0
+    del scene.partition_counts[TOPIC]
+    assert scene.run(scene.shard.forget_missing_topics()) == 0
+    assert scene.run(scene.shard.forget_missing_topics()) == 1
+    assert scene.records[-1].value is None
+    assert scene.run(scene.shard.forget_missing_topics()) == 0
+    scene.partition_counts[TOPIC] = 2
+    assert refusal(scene.read) is ErrorCode.INVALID_REQUEST
+
+
 def test_deleting_what_is_not_there_succeeds_and_writes_nothing() -> None:
     scene = Scene()
     assert scene.run(scene.shard.delete(KEY)) == KEY

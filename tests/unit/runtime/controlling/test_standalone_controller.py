@@ -27,11 +27,15 @@ from millstream.controller.topic_changes import NewPartitions, NewTopic
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.clock import TimerHandle
 from millstream.model.deferred import Deferred
+from millstream.model.entities import EntityKind
 from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.metadata_store import Done, NoNodeError, Operation, SetData
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.controlling.controller_state import ControllerState
-from millstream.runtime.controlling.standalone_controller import StandaloneController
+from millstream.runtime.controlling.standalone_controller import (
+    FoundEntities,
+    StandaloneController,
+)
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import InlineOffload
@@ -105,6 +109,8 @@ class Broker:
         found: dict[TopicPartition, FoundLog] | None = None,
         clean: bool = True,
         cluster_id: str | None = None,
+        group_configs: dict[str, dict[str, str]] | None = None,
+        entities: FoundEntities | None = None,
     ) -> None:
         self.store = FailingStore(InlineOffload(), directory)
         self.metadata = MetadataCache("")
@@ -126,6 +132,8 @@ class Broker:
             found=found or {},
             clean_shutdown=clean,
             settle=self._settle,
+            found_group_configs=lambda: group_configs or {},
+            found_entities=lambda: entities or {},
             cluster_id=cluster_id,
         ).result()
 
@@ -513,3 +521,38 @@ def test_a_controller_that_was_replaced_writes_nothing(broker: Broker) -> None:
     with pytest.raises(KafkaError, match="NOT_CONTROLLER"):
         broker.controller.topics.create_topics([NewTopic("t")]).result()
     assert broker.metadata.topic("t") is None
+
+
+def test_a_new_store_takes_over_the_settings_of_groups(tmp_path: Path) -> None:
+    recorded = {
+        "work": {"share.auto.offset.reset": "earliest", "share.delivery.count.limit": "7"},
+        "odd/name": {"consumer.session.timeout.ms": "1", "streams.num.standby.replicas": "2"},
+        "none": {"share.delivery.count.limit": "many"},
+    }
+    expected = {
+        "work": recorded["work"],
+        "odd/name": {"consumer.session.timeout.ms": "1"},
+    }
+    broker = Broker(tmp_path, group_configs=recorded)
+    assert broker.metadata.group_configs == expected
+    broker.stop()
+    broker = Broker(tmp_path, group_configs={"work": {"share.delivery.count.limit": "3"}})
+    assert broker.metadata.group_configs == expected, "what was set here since then counts"
+    broker.stop()
+
+
+def test_rules_and_quotas_of_apache_kafka_are_taken_over_once(tmp_path: Path) -> None:
+    recorded: FoundEntities = {
+        EntityKind.ACL: {"Topic/literal/t": {"Allow Read * User:ann": ""}},
+        EntityKind.USER_CLIENT: {"ann/clients/c": {"producer_byte_rate": "1"}},
+    }
+    broker = Broker(tmp_path, entities=recorded)
+    for kind, values in recorded.items():
+        assert broker.metadata.entities.all(kind) == values
+    change = broker.controller.change_entities
+    change(EntityKind.ACL, lambda _: {"Topic/literal/t": None}).result()
+    broker.stop()
+    broker = Broker(tmp_path, entities=recorded)
+    assert not broker.metadata.entities.all(EntityKind.ACL), "what was done here since then counts"
+    assert broker.metadata.entities.all(EntityKind.USER_CLIENT)
+    broker.stop()

@@ -10,6 +10,8 @@ import pytest
 from tests.unit.handlers.admin_broker import AdminBroker
 from tests.unit.runtime.replica_site import TOPIC_ID, ClusterSite
 
+from millstream.model.broker import BrokerId
+from millstream.model.epoch_end import EpochEndOffset
 from millstream.model.errors import ErrorCode
 from millstream.protocol.api import ApiKey
 from millstream.protocol.messages.fetch import (
@@ -17,8 +19,13 @@ from millstream.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    PartitionData,
     ReplicaState,
 )
+from millstream.runtime.replicas.fetch_reader import FetchAbilities, FetchParams, FetchReader
+from millstream.runtime.replicas.fetch_sessions import PartitionFetch
+from millstream.runtime.replicas.partition import READ_ALL
+from millstream.storage.log import Log
 
 
 @dataclass
@@ -149,3 +156,50 @@ def test_a_consumer_whose_records_are_deleted_is_told_so_wherever_its_log_parted
 
     assert answer(3) == (ErrorCode.OFFSET_OUT_OF_RANGE.code, -1)
     assert answer(4) == (0, 6)
+
+
+def test_a_second_look_compares_logs_again_only_where_they_may_have_parted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = ClusterSite()
+    site[1].produce(b"a", b"b", b"c")
+    site.advance(2_000)
+    partition = site[1].partition
+    compared: list[int] = []
+    end_of_epoch = Log.end_offset_for_epoch
+
+    def counted(self: Log, epoch: int) -> EpochEndOffset:
+        compared.append(epoch)
+        return end_of_epoch(self, epoch)
+
+    monkeypatch.setattr(Log, "end_offset_for_epoch", counted)
+    params = FetchParams(READ_ALL, 1 << 20, 1, FetchAbilities())
+    params.replica_id = BrokerId(2)
+    reader = FetchReader(site[1].partitions, params)
+    wanted = FetchPartition(
+        partition=0, fetch_offset=3, last_fetched_epoch=0, partition_max_bytes=1 << 20
+    )
+    fetch = PartitionFetch("", TOPIC_ID, wanted)
+
+    def look() -> PartitionData:
+        found = reader.read(
+            partition, fetch, max_bytes=1 << 20, min_one_batch=True, wait_for_disk=True
+        )
+        assert isinstance(found, PartitionData)
+        return found
+
+    assert not look().records
+    fetch.quiet_at, reader.is_recorded = partition, True
+    assert compared == [0]
+    site[1].produce(b"d", b"e", b"f")
+    assert look().records
+    assert compared == [0]
+    site.advance(2_000)
+    compared.clear()  # the followers of the site have fetched
+    partition.delete_records_before(5)
+    found = look()
+    assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE.code
+    assert (found.log_start_offset, found.high_watermark) == (5, 6)
+    fetch.fetch_offset, fetch.quiet_at = 6, site[2].partition
+    assert not look().records
+    assert compared == [0]

@@ -11,8 +11,8 @@ from millstream.protocol.messages.fetch import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
+    PartitionData,
 )
-from millstream.runtime.replicas.fetch_reader import FetchedPartition
 from millstream.runtime.replicas.fetch_sessions import FetchContext, FetchSession, FetchSessions
 
 VERSION = 12
@@ -58,10 +58,15 @@ def request(
 
 def data(
     index: int, *, hw: int = 5, start: int = 0, error: int = 0, records: bytes = b""
-) -> FetchedPartition:
-    found = FetchedPartition(ErrorCode.of(error), high_watermark=hw, log_start_offset=start)
-    found.size = len(records)
-    return found
+) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        error_code=error,
+        high_watermark=hw,
+        log_start_offset=start,
+        aborted_transactions=None,
+        records=records,
+    )
 
 
 def opened(

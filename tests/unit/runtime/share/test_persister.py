@@ -145,6 +145,29 @@ def test_what_is_asked_for_in_one_pass_of_the_loop_shares_a_request() -> None:
     assert replies[2].result() is None
 
 
+def test_what_is_asked_for_by_who_was_answered_waits_for_its_turn() -> None:
+    """The answer lets a lane go on at once; a send that was scheduled finds it busy again."""
+    site = Site()
+    first, second, third = site.keys(3)
+    site.persister.write(first, UPDATE).on_done(lambda _: replies.append(ask(second)))
+    replies: list[Deferred[None]] = []
+
+    def ask(key: SharePartitionKey) -> Deferred[None]:
+        # Before what the persister has scheduled, and after its answer has been handled.
+        site.clock.call_soon(lambda: replies.append(site.persister.write(third, UPDATE)))
+        return site.persister.write(key, UPDATE)
+
+    site.clock.settle()
+    site.sent[0].answer()
+    site.clock.settle()
+    assert [each.partitions for each in site.sent[1:]] == [[second.partition]]
+    site.sent[1].answer()
+    site.clock.settle()
+    assert [each.partitions for each in site.sent[2:]] == [[third.partition]]
+    site.sent[2].answer()
+    assert [each.done for each in replies] == [True, True]
+
+
 def test_groups_and_kinds_have_requests_of_their_own() -> None:
     site = Site()
     (first,), (second,) = site.keys(1), site.keys(1, group="other")

@@ -74,6 +74,31 @@ def test_a_session_that_moved_to_another_connection_stays(
     assert ended.sessions == [(KEY, True)]
 
 
+def test_what_is_told_of_a_partition_without_records(sessions: ShareSessions) -> None:
+    """Once when it is new in the session, and once when it is refused no more."""
+
+    def told(
+        place: SessionPartition, *, is_refused: bool = False, has_records: bool = False
+    ) -> bool:
+        return sessions.told(KEY, place, is_refused=is_refused, has_records=has_records)
+
+    old, new = partitions(0, 1)
+    session = sessions.begin(KEY, 1, [old])
+    sessions.change(session, [old, new], [])
+    assert [told(old), told(new), told(new)] == [False, True, False]
+    assert told(old, has_records=True)
+    assert told(old, is_refused=True)
+    assert [told(old), told(old)] == [True, False]
+
+
+def test_all_sessions_are_forgotten(sessions: ShareSessions, ended: Ended) -> None:
+    sessions.begin(KEY, 1, partitions(0))
+    sessions.forget_all()
+    assert len(sessions) == 0
+    assert not ended.sessions
+    sessions.connection_closed(1)
+
+
 def test_sessions_and_their_partitions_are_bounded(sessions: ShareSessions) -> None:
     session = sessions.begin(KEY, 1, partitions(*range(8)))
     with pytest.raises(KafkaError, match="SHARE_SESSION_LIMIT_REACHED"):

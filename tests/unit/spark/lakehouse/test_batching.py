@@ -11,7 +11,7 @@ from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal,
 from millstream.spark.ranges import OffsetRange
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-LIMITS = BatchLimits(batch_bytes=20_000, task_bytes=5_000, parallelism=2, least_task_bytes=1_000)
+LIMITS = BatchLimits(batch_bytes=20_000, task_bytes=5_000, least_task_bytes=1_000)
 
 
 def test_everything_goes_into_one_batch_when_it_is_small() -> None:
@@ -69,7 +69,7 @@ def test_tasks_cover_every_offset_once_and_in_order(
     ]
     sizes = SizeEstimate()
     sizes.learn("t", offsets=1, size_bytes=bytes_per_offset)
-    tasks = deal(ranges, sizes, LIMITS)
+    tasks = deal(ranges, sizes, LIMITS, parallelism=2)
     dealt = [
         (each.topic_partition, offset)
         for task in tasks
@@ -85,17 +85,17 @@ def test_small_ranges_share_a_task_and_large_ones_are_cut() -> None:
     sizes = SizeEstimate()
     sizes.learn("t", offsets=1, size_bytes=100)
     small = [OffsetRange(TopicPartition("t", index), 0, 1) for index in range(6)]
-    assert len(deal(small, sizes, LIMITS)) == 1
-    assert len(deal([OffsetRange(ZERO, 0, 200)], sizes, LIMITS)) == 4
+    assert len(deal(small, sizes, LIMITS, parallelism=2)) == 1
+    assert len(deal([OffsetRange(ZERO, 0, 200)], sizes, LIMITS, parallelism=2)) == 4
 
 
 @pytest.mark.parametrize("offsets", [77, 1000, 4321])
 def test_tasks_end_together(offsets: int) -> None:
     sizes = SizeEstimate()
     sizes.learn("t", offsets=1, size_bytes=100)
-    limits = BatchLimits(batch_bytes=1 << 40, task_bytes=100_000, parallelism=3, least_task_bytes=1)
+    limits = BatchLimits(batch_bytes=1 << 40, task_bytes=100_000, least_task_bytes=1)
     ranges = [OffsetRange(TopicPartition("t", index), 0, offsets) for index in range(7)]
-    loads = [sum(each.size for each in task) for task in deal(ranges, sizes, limits)]
+    loads = [sum(each.size for each in task) for task in deal(ranges, sizes, limits, parallelism=3)]
     assert len(loads) % 3 == 0
     assert max(loads) - min(loads) <= len(loads)
     assert max(loads) <= 1001

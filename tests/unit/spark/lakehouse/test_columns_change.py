@@ -20,6 +20,7 @@ from millstream.spark.lakehouse.schema_file import (
     write_schema_file,
 )
 from millstream.spark.lakehouse.widening import agree, check_same_columns, merge, wider
+from millstream.spark.locations.directories import LocalPath
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_the_schema_file_round_trip(tmp_path: Path) -> None:
             ("m", pa.map_(pa.string(), pa.float64())),
         ]
     )
-    path = tmp_path / "deep" / "schema.json"
+    path = LocalPath(tmp_path) / "deep" / "schema.json"
     write_schema_file(path, schema, form="json")
     assert read_schema_file(path, form="json") == schema
     with pytest.raises(ConfigError, match="of format json, not csv"):
@@ -89,7 +90,7 @@ def test_the_schema_file_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format":"json"}', '{"format":"json","columns":[1]}'])
 def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "schema.json"
+    path = LocalPath(tmp_path) / "schema.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"schema\.json"):
         read_schema_file(path, form="json")
@@ -105,7 +106,7 @@ def avro_record(**fields: Any) -> bytes:
 
 def test_a_definition_that_has_grown(tmp_path: Path) -> None:
     """Its new fields were left out without a word, and large numbers became dead letters."""
-    path = tmp_path / "schema.json"
+    path = LocalPath(tmp_path) / "schema.json"
     old, new = avro_record(a="int", b="string"), avro_record(c="double", a="long", b="long")
     write_schema_file(path, columns_of(old), form="avro")
     assert pinned_columns(path, FormatSpec(kind="avro", definition=old)) == columns_of(old)
@@ -145,7 +146,7 @@ def test_a_record_inside_of_itself(inner: Any) -> None:
 
 def test_of_two_loads_that_infer_at_once_the_first_one_counts(tmp_path: Path) -> None:
     """The second one's columns took the place of those that the table was made with."""
-    path = tmp_path / "table" / "schema.json"
+    path = LocalPath(tmp_path) / "table" / "schema.json"
     first, second = pa.schema([("a", pa.int64())]), pa.schema([("b", pa.int64())])
     assert create_schema_file(path, first, form="json")
     assert not create_schema_file(path, second, form="json")

@@ -96,3 +96,39 @@ def test_times_that_no_calendar_has(tmp_path: Path, keeps_day: bool) -> None:
     assert kept == (
         [-(10**18), 1_700_000_000_000_000, 2 * 10**18] if keeps_day else [times[0].as_py()]
     )
+
+
+DAY_US = 86_400_000_000
+
+
+def of_days(days: list[int]) -> pa.RecordBatch:
+    batch = rows(0, len(days))
+    index = batch.schema.get_field_index("timestamp")
+    times = pa.array([day * DAY_US + 5 for day in days], pa.int64()).cast(TIMESTAMP)
+    return batch.set_column(index, batch.schema.field(index), times)
+
+
+@pytest.mark.parametrize("waiting_bytes", [256 << 20, 100_000])
+def test_days_that_are_mixed_have_few_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting_bytes: int
+) -> None:
+    """Each batch has a record of each of 60 days, and more of one of them."""
+    monkeypatch.setattr(file_writer, "WAITING_BYTES", waiting_bytes)
+    split = replace(rules(tmp_path), event_time="timestamp", partition_column="date")
+    writer = FileWriter(split, RAW_COLUMNS, 0)
+    for _ in range(50):
+        writer.write(of_days([*range(60), *[7] * 40]))
+        assert len([each for each in writer._open.values() if each.file]) <= 16
+        assert writer._waiting_bytes == sum(e.waiting_bytes for e in writer._open.values())
+        assert writer._waiting_bytes <= waiting_bytes
+    files = writer.finish()
+    counts: dict[str | None, int] = {}
+    for each in files:
+        day = each.partition_values["date"]
+        counts[day] = counts.get(day, 0) + each.rows
+        found = pq.ParquetFile(tmp_path / each.path).read()
+        assert found.num_rows == each.rows
+        days = {time // DAY_US for time in found["timestamp"].cast(pa.int64()).to_pylist()}
+        assert len(days) == 1
+    assert sorted(counts.values()) == [50] * 59 + [50 * 41]
+    assert len(files) == 60 if waiting_bytes > 1 << 20 else len(files) < 120

@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -21,6 +22,7 @@ from millstream.spark.lakehouse.formats import (
     Decoded,
     Format,
     FormatSpec,
+    avro,
     check_options,
     csv_lines,
     json_lines,
@@ -78,8 +80,110 @@ def test_every_row_knows_its_record() -> None:
         "_offset": 100,
         "_timestamp": datetime.fromtimestamp(0.001, UTC),
         "_key": b"key",
+        "_headers": None,
     }
     assert form.table_schema().names == ["text", *METADATA.names]
+
+
+def test_headers_come_along() -> None:
+    batch = source([b"a", b"b"])
+    headers = pa.array([[{"key": "h", "value": b"1"}], None], HEADERS)
+    batch = batch.set_column(batch.schema.get_field_index("headers"), "headers", headers)
+    rows = make_format(FormatSpec(kind="text")).decode(batch).rows
+    assert rows.column("_headers").to_pylist() == [[{"key": "h", "value": b"1"}], None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("string", "Grüße".encode(), "Grüße"),
+        ("short", b"\xff\xff", -1),
+        ("int", b"\0\0\1\0", 256),
+        ("long", b"\0" * 7 + b"\5", 5),
+        ("double", b"\x3f\xf8" + b"\0" * 6, 1.5),
+        ("uuid", str(uuid.UUID(int=5)).encode(), str(uuid.UUID(int=5))),
+        ("binary", b"\xff", b"\xff"),
+    ],
+)
+def test_keys_are_decoded(kind: str, key: bytes, value: object) -> None:
+    form = make_format(
+        FormatSpec(kind="json", columns=pa.schema([("n", pa.int64())]), options={"key": kind})
+    )
+    batch = source([b'{"n":1}', b"bad", b'{"n":2}', b'{"n":3}'])
+    keys = pa.array([key, key, None, b"\xff" * 3], pa.binary())
+    batch = batch.set_column(batch.schema.get_field_index("key"), "key", keys)
+    found = form.decode(batch)
+    assert found.rows.schema == form.table_schema()
+    wrong = [] if kind == "binary" else [3]
+    assert found.rows.column("_key").to_pylist()[:2] == [value, None]
+    assert found.rows.column("n").to_pylist() == [1, 2, 3][: 3 - len(wrong)]
+    assert [each.row for each in found.rejected] == [1, *wrong]
+
+
+# --- times ---------------------------------------------------------------------------------------
+
+NOON = datetime(2024, 1, 31, 12, tzinfo=UTC)
+TIMES: list[tuple[str, datetime | None]] = [
+    ("2024-01-31 12:00:00", NOON),
+    ("2024-01-31T12:00:00", NOON),
+    ("2024-01-31T12:00:00Z", NOON),
+    ("2024-01-31T14:00:00+02:00", NOON),
+    ("2024-01-31 14:00:00 +0200", NOON),
+    ("2024-01-31 10:00-02", NOON),
+    ("2024-01-31 12", NOON),
+    ("2024-01-31 12:00:00.123456789", NOON.replace(microsecond=123456)),
+    ("2024-01-31", NOON.replace(hour=0)),
+    ("2024-13-31 12:00:00", None),
+    ("1706702400", None),
+    ("noon", None),
+]
+
+
+@pytest.mark.parametrize("kind", ["csv", "text", "json"])
+@pytest.mark.parametrize(("text", "time"), TIMES)
+def test_times_of_each_format(kind: str, text: str, time: datetime | None) -> None:
+    """A time without a zone is in UTC; it is rejected alone if it is none."""
+    columns = pa.schema([("t", TIMESTAMP), ("n", pa.int64())])
+    options = {"pattern": r"(?P<t>.*),(?P<n>\d+)"} if kind == "text" else {}
+    form = make_format(FormatSpec(kind=kind, columns=columns, options=options))
+    line = '{"t":"%s","n":%d}' if kind == "json" else "%s,%d"
+    values = [(line % (each, n)).encode() for n, each in enumerate(["2024-01-31 12:00:00", text])]
+    rows, rejected = decode(form, *values)
+    assert rows[0]["t"] == NOON
+    assert [row["t"] for row in rows[1:]] == ([] if time is None else [time])
+    assert list(rejected) == ([1] if time is None else [])
+
+
+def test_inference_and_reading_agree_on_times() -> None:
+    lines = [b"2024-01-31 10:00:00,1", b"2024-02-01 11:30:00,2"]
+    spec = FormatSpec(kind="csv", options={"header": "t,n"})
+    columns = csv_lines.infer(lines, spec)
+    assert columns.field("t").type == TIMESTAMP
+    form = make_format(FormatSpec(kind="csv", columns=columns, options=dict(spec.options)))
+    rows, rejected = decode(form, *lines)
+    assert not rejected
+    assert rows[1]["t"] == datetime(2024, 2, 1, 11, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("number", [1706695200, 1706695200000, 1706695200.5, True])
+def test_numbers_are_no_times(number: object) -> None:
+    """They became times in January 1970."""
+    columns = pa.schema([("t", TIMESTAMP), ("s", pa.struct([("u", TIMESTAMP)]))])
+    form = make_format(FormatSpec(kind="json", columns=columns))
+    good = b'{"t":"2024-01-31T12:00:00Z","s":{"u":"2024-01-31 12:00:00"}}'
+    for field in (b'{"t":%s}', b'{"s":{"u":%s}}'):
+        rows, rejected = decode(form, good, field % json.dumps(number).encode())
+        assert [row["t"] for row in rows] == [NOON]
+        assert rows[0]["s"] == {"u": NOON}
+        assert "is not a time, which is a text" in rejected[1]
+
+
+def test_times_without_a_zone() -> None:
+    columns = pa.schema([("t", pa.timestamp("us"))])
+    form = make_format(FormatSpec(kind="csv", columns=columns))
+    rows, rejected = decode(form, b"2024-01-31 12:00:00", b"2024-01-31 12:00:00Z")
+    assert [row["t"] for row in rows] == [datetime(2024, 1, 31, 12)]
+    assert list(rejected) == [1]
 
 
 # --- text ----------------------------------------------------------------------------------------
@@ -176,6 +280,39 @@ def test_new_fields_and_wider_types_are_told(beside: bytes) -> None:
     assert decoded.wider is not None
     assert decoded.wider.field("a").type == pa.float64()
     assert decoded.wider.field("new").type == pa.struct([("x", pa.list_(pa.int64()))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), b"%d%s"),
+        (pa.list_(pa.int64()), b"[1,%d%s]"),
+        (pa.struct([("x", pa.int64())]), b'{"x":%d%s}'),
+    ],
+)
+def test_many_numbers_that_need_a_wider_column_are_read_together(
+    kind: pa.DataType, value: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was read by itself: minutes for a batch that is read again anyway."""
+    singles: list[bytes] = []
+    read = json_lines._read_object
+    monkeypatch.setattr(json_lines, "_read_object", lambda v: singles.append(v) or read(v))
+    form = make_format(
+        FormatSpec(kind="json", columns=pa.schema([("id", pa.int64()), ("n", kind)]))
+    )
+    large = 2**60 + 1
+    values = [
+        b'{"id":%d,"n":%s}' % (large + n, value % (n, b".5" if n % 3 else b"")) for n in range(3000)
+    ]
+    decoded = form.decode(source([*values, b"bad"]))
+    assert len(singles) <= 4
+    assert decoded.wider is not None
+    assert decoded.wider.field("id").type == pa.int64()
+    assert "double" in str(decoded.wider.field("n").type)
+    assert decoded.rows.column("id").to_pylist() == [large + n for n in range(0, 3000, 3)]
+    assert [e.row for e in decoded.rejected] == [n for n in range(3001) if n % 3 or n == 3000]
+    wide = make_format(FormatSpec(kind="json", columns=decoded.wider)).decode(source(values))
+    assert (wide.rows.num_rows, wide.wider) == (3000, None)
 
 
 def test_without_evolution_they_are_not() -> None:
@@ -379,23 +516,75 @@ def test_avro() -> None:
     rows, rejected = decode(form, datum(7), b"", datum(8) + b"x")
     assert rows == [{"a": 7, "t": datetime(2020, 1, 1, tzinfo=UTC), "m": [("k", 1)], "o": None}]
     assert sorted(rejected) == [1, 2]
-    framed = FormatSpec(kind="avro", definition=definition, options={"framing": "confluent"})
+    framed = FormatSpec(
+        kind="avro",
+        definition=definition,
+        options={"framing": "confluent"},
+        writers={5: definition},
+    )
     rows, rejected = decode(make_format(framed), b"\x00\x00\x00\x00\x05" + datum(9), datum(9))
     assert [row["a"] for row in rows] == [9]
     assert list(rejected) == [1]
 
 
+def test_the_writers_schema_is_that_of_the_id(tmp_path: Path) -> None:
+    """Two schemas of the same types in another order: the wrong one swaps the values."""
+
+    def schema(*names: str) -> bytes:
+        fields = [{"name": name, "type": "string"} for name in names]
+        return json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+
+    def framed(number: int, definition: bytes, **value: str) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(definition)), value)
+        return b"\0" + number.to_bytes(4, "big") + out.getvalue()
+
+    old, new = schema("last", "first"), schema("first", "last")
+    (tmp_path / "old.avsc").write_bytes(old)
+    writers = avro.read_writers(f"7, 5={tmp_path}/old.avsc", new)
+    options = {"framing": "confluent"}
+    form = make_format(FormatSpec(kind="avro", definition=new, options=options, writers=writers))
+    ann = {"first": "Ann", "last": "Lee"}
+    rows, rejected = decode(
+        form, framed(7, new, **ann), framed(5, old, **ann), framed(6, old, **ann)
+    )
+    assert rows == [ann, ann]
+    assert rejected == {2: "schema id 6 is not in the option schema_id"}
+    with pytest.raises(ConfigError, match="or the option schema_id"):
+        make_format(FormatSpec(kind="avro", definition=new, options=options))
+    for wrong in ("", "x", "5=/nowhere"):
+        with pytest.raises(ConfigError, match="schema_id"):
+            avro.read_writers(wrong, new)
+
+
+def test_maps_of_a_schema_file() -> None:
+    columns = pa.schema([("m", pa.map_(pa.string(), pa.int64())), ("n", pa.int64())])
+    rows, rejected = decode(
+        make_format(FormatSpec(kind="json", columns=columns)),
+        b'{"m":{"a":1,"b":2},"n":1}',
+        b'{"m":3}',
+        b"{}",
+    )
+    assert [row["m"] for row in rows] == [[("a", 1), ("b", 2)], None]
+    assert list(rejected) == [1]
+
+
 def test_avro_types_inside_of_others() -> None:
     inner = {"type": "record", "name": "I", "fields": [{"name": "id", "type": UUID_TYPE}]}
+    micros = {"type": "long", "logicalType": "local-timestamp-micros"}
     fields = [{"name": "i", "type": inner}, {"name": "l", "type": LOCAL_TIME}]
+    fields += [{"name": "u", "type": micros}]
     schema: dict[str, Any] = {"type": "record", "name": "O", "fields": fields}
     out = io.BytesIO()
-    value = {"i": {"id": uuid.UUID(int=5)}, "l": datetime(2020, 1, 1)}
+    value: dict[str, Any] = {"i": {"id": uuid.UUID(int=5)}, "l": datetime(2020, 1, 1)}
+    value["u"] = datetime(2020, 1, 1, microsecond=5)
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
     form = make_format(FormatSpec(kind="avro", definition=json.dumps(schema).encode()))
     rows, rejected = decode(form, out.getvalue())
     assert not rejected
-    assert rows == [{"i": {"id": str(uuid.UUID(int=5))}, "l": datetime(2020, 1, 1, tzinfo=UTC)}]
+    assert rows == [{**value, "i": {"id": str(uuid.UUID(int=5))}}]
+    assert form.table_schema().field("l").type == pa.timestamp("us")
+    assert form.table_schema().field("u").type == pa.timestamp("us")
 
 
 def test_protobuf() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.pipeline_file import read_pipeline
+from millstream.spark.lakehouse.table import TableName
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "pipeline.toml"
 WHOLE = """
@@ -58,7 +61,10 @@ def test_every_key(tmp_path: Path) -> None:
         "subscribe": "access",
     }
     assert str(access.table) == f"delta:{tmp_path / 'lake' / 'access'}"
-    assert (access.load_id, access.group) == ("access", "millstream-access")
+    assert access.load_id == "access"
+    assert re.fullmatch(r"millstream-access-[0-9a-f]{8}", access.group)
+    elsewhere = replace(access, table=TableName("delta", Path("/elsewhere/access")))
+    assert access.group != elsewhere.group
     assert (access.format, access.event_time, access.follow) == ("text", "time", True)
     assert (access.freshness_ms, access.maintain_every_ms) == (5_000, 3_600_000)
     assert (access.file_bytes, access.batch_bytes) == (64 << 20, 1 << 30)

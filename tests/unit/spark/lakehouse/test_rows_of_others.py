@@ -37,7 +37,8 @@ def row(**known: Any) -> dict[str, Any]:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     made = open_table(TableName("parquet", tmp_path / "t"))
-    made.create(Layout(schema=RAW_COLUMNS))
+    more = pa.field("more", pa.struct([("topic", pa.string())]))
+    made.create(Layout(schema=RAW_COLUMNS.append(more)))
     rows = [
         row(topic="t", partition=0, offset=LARGE),
         row(topic="t", partition=0),
@@ -45,7 +46,7 @@ def table(tmp_path: Path) -> Table:
         row(partition=0, offset=4),
     ]
     put(made, "some.parquet", pa.Table.from_pylist(rows, schema=RAW_COLUMNS))
-    nested = pa.array([{"topic": "nested"}], pa.struct([("topic", pa.string())]))
+    nested = pa.array([{"topic": "nested"}], more.type)
     put(made, "other.parquet", pa.table({"value": [b"x"], "more": nested}))
     return made
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from millstream.client.core.admin.outcome import Outcome, Outcomes, done, refusal
 from millstream.client.core.admin.routing import Routing
+from millstream.model.acl import Acl, AclFilter, AclOperation, AclResource, PatternType, Permission
 from millstream.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -50,81 +51,6 @@ _EXACT: Final = 0
 _DEFAULT: Final = 1
 _ANY: Final = 2
 _SALT_BYTES: Final = 16
-
-
-class AclResource(IntEnum):
-    """The resource type of an ACL (Kafka: ``ResourceType``)."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """The pattern type of an ACL's name; ANY and MATCH are for filters only (KIP-290)."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """The operation that is allowed or denied."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class Permission(IntEnum):
-    """Whether a rule allows or denies."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acl:
-    """One rule: a principal (``User:ann``) may, or may not, do something from a host."""
-
-    resource: AclResource
-    name: str
-    principal: str
-    operation: AclOperation
-    permission: Permission = Permission.ALLOW
-    pattern: PatternType = PatternType.LITERAL
-    host: str = "*"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AclFilter:
-    """A filter of ACLs; None and ANY match all."""
-
-    resource: AclResource = AclResource.ANY
-    name: str | None = None
-    pattern: PatternType = PatternType.ANY
-    principal: str | None = None
-    host: str | None = None
-    operation: AclOperation = AclOperation.ANY
-    permission: Permission = Permission.ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +278,7 @@ class Access(Routing):
     def _upsertion(
         self, user: str, password: str, mechanism: ScramMechanism, iterations: int
     ) -> ScramCredentialUpsertion:
-        salt = bytes(int(self.loop.random() * 256) for _ in range(_SALT_BYTES))
+        salt = self.loop.random_bytes(_SALT_BYTES)
         algorithm = "sha256" if mechanism is ScramMechanism.SCRAM_SHA_256 else "sha512"
         return ScramCredentialUpsertion(
             name=user,

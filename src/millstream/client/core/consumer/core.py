@@ -102,6 +102,7 @@ class ConsumerCore:
     def _connect_parts(self) -> None:
         self.metadata.on_change(self._on_metadata)
         self.metadata.on_recreated(self._on_recreated)
+        self.metadata.on_refused(self.user.fail)
         self.fetcher.on_data = self.user.data_came
         self.fetcher.on_failure = self.user.fail
         self.fetcher.on_reset = self.positions.update
@@ -234,6 +235,8 @@ class ConsumerCore:
         """
         self._check_open()
         self.user.attention = False
+        if self.metadata.refusal is not None:
+            self.metadata.request_update()
         if self._membership is not None and self.subscription.uses_group:
             self._membership.poll()
         if self._group_commits is not None:

@@ -102,6 +102,15 @@ class Delivery(Generic[K, V]):
             fetched.state.advanced = (fetched.fence, fetched.next_offset, fetched.last_epoch)
         return fetched
 
+    def give_back_rest(self, fetched: Fetched, offset: Offset, epoch: LeaderEpoch) -> None:
+        """Take back the records from ``offset`` on of the last :meth:`take_fetched`.
+
+        The position goes back to it; ``epoch`` is the leader epoch of the record before.
+        """
+        if fetched.is_current:
+            fetched.state.advanced = (fetched.fence, offset, epoch)
+            self._parked_raw.insert(0, replace(fetched, fetch_offset=offset))
+
     def give_back(self, count: int) -> None:
         """Take back the last ``count`` records of the last :meth:`take`, which were not processed.
 

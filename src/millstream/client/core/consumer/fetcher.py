@@ -30,7 +30,7 @@ from millstream.client.core.consumer.subscription import PartitionState, Phase, 
 from millstream.client.core.metadata import LeaderHint, MetadataView
 from millstream.client.core.network import Network
 from millstream.client.core.waiting import ignore
-from millstream.client.errors import BrokerError, ClientError, ClosedError
+from millstream.client.errors import AuthenticationError, BrokerError, ClientError, ClosedError
 from millstream.client.metadata import Broker
 from millstream.client.settings import Address
 from millstream.model.deferred import spawn
@@ -219,6 +219,8 @@ class Fetcher:
         if self._closed or isinstance(error, ClosedError):
             return
         _log.debug("fetch from broker %d failed: %s", node_id, error)
+        if isinstance(error, AuthenticationError):
+            self.on_failure(error)
         retry_at = self._loop.now_ms() + self._settings.retry_backoff_ms
         for state in states:
             state.preferred_replica = None

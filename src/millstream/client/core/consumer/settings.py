@@ -14,18 +14,17 @@ from millstream.client.core.consumer.assignors.sticky import (
     StickyAssignor,
 )
 from millstream.client.core.consumer.reset import LATEST, ResetStrategy, parse_reset
-from millstream.client.core.settings import (
+from millstream.client.core.setting_types import (
     INT_MAX,
-    ClientSettings,
     boolean,
     choice,
-    dotted,
-    function,
     integer,
     milliseconds,
     optional_text,
+    serializer,
     setting,
 )
+from millstream.client.core.settings import ClientSettings, dotted
 from millstream.model.errors import ConfigError
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
@@ -111,8 +110,8 @@ class ConsumerSettings(ClientSettings):
     exclude_internal_topics: bool = setting(boolean, True)
     allow_auto_create_topics: bool = setting(boolean, True)
     internal_leave_group_on_close: bool = setting(boolean, True)
-    key_deserializer: object = setting(function, None)
-    value_deserializer: object = setting(function, None)
+    key_deserializer: object = setting(serializer, None)
+    value_deserializer: object = setting(serializer, None)
 
     @property
     def read_committed(self) -> bool:

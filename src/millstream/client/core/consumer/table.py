@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -12,9 +12,19 @@ from millstream.client.core.consumer.errors import CorruptRecordError, RecordErr
 from millstream.client.core.consumer.fetched import Fetched
 from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.model.errors import MillstreamError
-from millstream.model.offsets import Offset
+from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.records.batch import iter_batches
 from millstream.records.tables import FetchedBatches, table_from_batches, table_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a table left of a fetch: the records from ``offset`` on."""
+
+    fetched: Fetched
+    offset: Offset
+    epoch: LeaderEpoch
+    """The leader epoch of the record before it."""
 
 
 class TableReader:
@@ -32,6 +42,8 @@ class TableReader:
         self._schema = schema
         self._check_crcs = check_crcs
         self._tables: list[pa.Table] = []
+        self._last: tuple[Fetched, FetchedBatches] | None = None
+        """The last fetch, and what of it was read."""
         self.rows = 0
         self.size = 0
         """Bytes that were fetched for these rows."""
@@ -51,9 +63,10 @@ class TableReader:
             table = table_from_batches([batches], self._schema, check_crcs=self._check_crcs)
         except (MillstreamError, ValueError) as damage:
             error = self._find_error(fetched, damage)
-            sound = replace(batches, data=[self._sound_part(fetched.data, error.offset)])
-            table = table_from_batches([sound], self._schema, check_crcs=self._check_crcs)
+            batches = replace(batches, data=[self._sound_part(fetched.data, error.offset)])
+            table = table_from_batches([batches], self._schema, check_crcs=self._check_crcs)
         self.size += len(fetched.data)
+        self._last = fetched, batches
         if table.num_rows:
             self.rows += table.num_rows
             self._tables.append(table)
@@ -62,6 +75,25 @@ class TableReader:
     def table(self) -> pa.Table:
         """Return all rows taken."""
         return pa.concat_tables(self._tables) if self._tables else self._schema.empty_table()
+
+    def cut(self, most: int) -> Rest | None:
+        """Leave the rows after the first ``most`` out; return the part of the last fetch that they
+        are, None if there are no more rows than that.
+        """
+        surplus = self.rows - most
+        if surplus <= 0 or self._last is None:
+            return None
+        last = self._tables.pop()
+        kept = last.num_rows - surplus
+        assert kept > 0, "only the last fetch may be cut"
+        self._tables.append(last.slice(0, kept))
+        self.rows = most
+        fetched, batches = self._last
+        schema = pa.schema([table_schema().field("offset")])
+        offset: Offset = table_from_batches([batches], schema, check_crcs=False)["offset"][
+            kept
+        ].as_py()
+        return Rest(fetched, offset, _epoch_before(fetched.data, offset))
 
     def _find_error(self, fetched: Fetched, damage: Exception) -> RecordError:
         """Decode record by record up to the error."""
@@ -81,3 +113,12 @@ class TableReader:
                     break
                 position += batch.size
         return data[:position]
+
+
+def _epoch_before(data: memoryview, offset: Offset) -> LeaderEpoch:
+    epoch = NO_LEADER_EPOCH
+    for batch in iter_batches(data):
+        if batch.base_offset >= offset:
+            break
+        epoch = batch.partition_leader_epoch
+    return epoch

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from millstream.client.core.loop import TimerHandle
-from millstream.client.core.metadata import MetadataView
+from millstream.client.core.metadata import NO_LEADER, MetadataView
 from millstream.client.core.network import Network
 from millstream.client.core.producer.accumulator import (
     PartitionQueue,
@@ -33,7 +33,7 @@ from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.producer.transactions import TransactionManager, TransactionState
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms, sleep
-from millstream.client.errors import BrokerError, ClientError, is_retriable
+from millstream.client.errors import AuthenticationError, BrokerError, ClientError, is_retriable
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
@@ -96,6 +96,7 @@ class Sender:
         self._quiet_waiters: list[Deferred[None]] = []
         metadata.on_change(self.wake)
         metadata.on_recreated(self._forget_topic)
+        metadata.on_refused(self._refused)
 
     def wake(self) -> None:
         """Schedule a pass over the queues."""
@@ -230,6 +231,8 @@ class Sender:
         async def run() -> None:
             try:
                 await self._network.ready(leader)
+            except AuthenticationError as error:
+                self._refused(error, leader)
             except ClientError as error:
                 log.debug("broker %s is not available: %s", leader, error)
                 self._metadata.request_update()
@@ -240,6 +243,13 @@ class Sender:
         if leader not in self._connecting:
             self._connecting.add(leader)
             spawn(run())
+
+    def _refused(self, error: AuthenticationError, leader: int = NO_LEADER) -> None:
+        """Fail what waits for a broker that refuses this client, or for any broker at all."""
+        for queue in list(self._accumulator.pending.values()):
+            if self._metadata.leader(queue.topic_partition) == leader:
+                for batch in list(queue.batches):
+                    self._give_up(batch, error)
 
     def _drain(self, queues: Iterable[PartitionQueue]) -> list[ProducerBatch]:
         accumulator, sequences = self._accumulator, self.sequences

@@ -64,6 +64,7 @@ class ShareConsumerCore:
         """Acknowledgements that renew and are not settled: others are delivered after them."""
         self._closed = False
         self.metadata.on_change(self.fetcher.poke)
+        self.metadata.on_refused(self.user.fail)
         self.member.is_polling = self.fetcher.is_polling = lambda: self.user.is_waiting
         self.member.on_failure = self.fetcher.on_failure = self.user.fail
         self.member.on_assigned = self._on_assigned
@@ -118,6 +119,8 @@ class ShareConsumerCore:
         if not self.member.topics:
             raise NotSubscribedError("the share consumer is not subscribed to any topics")
         self.user.attention = False
+        if self.metadata.refusal is not None:
+            self.metadata.request_update()
         self.member.poll()
         self.fetcher.want_records()
         return self.user.wait(timeout_ms)

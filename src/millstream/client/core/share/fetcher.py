@@ -45,6 +45,7 @@ from millstream.client.core.share.session import (
 from millstream.client.core.share.settings import ShareConsumerSettings
 from millstream.client.core.waiting import backoff_ms
 from millstream.client.errors import (
+    AuthenticationError,
     BrokerError,
     ClientError,
     ClosedError,
@@ -519,7 +520,7 @@ class ShareFetcher:
         if self._closed or isinstance(error, ClosedError):
             return
         _log.debug("share request to broker %d failed: %s", node.node_id, error)
-        if isinstance(error, UnsupportedVersionError):
+        if isinstance(error, UnsupportedVersionError | AuthenticationError):
             self.on_failure(error)
         node.retry_at_ms = self._loop.now_ms() + self._backoff(node)
         self._metadata.request_update()

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.client.core.settings import (
+from millstream.client.core.setting_types import (
     INT_MAX,
-    ClientSettings,
     boolean,
     choice,
-    function,
     integer,
     milliseconds,
     optional_text,
+    serializer,
     setting,
 )
+from millstream.client.core.settings import ClientSettings
 from millstream.model.errors import ConfigError
 
 IMPLICIT: Final = "implicit"
@@ -52,8 +52,8 @@ class ShareConsumerSettings(ClientSettings):
     check_crcs: bool = setting(boolean, True)
     default_api_timeout_ms: float = setting(milliseconds(most=INT_MAX), 60_000)
     allow_auto_create_topics: bool = setting(boolean, True)
-    key_deserializer: object = setting(function, None)
-    value_deserializer: object = setting(function, None)
+    key_deserializer: object = setting(serializer, None)
+    value_deserializer: object = setting(serializer, None)
 
     @property
     def is_explicit(self) -> bool:

@@ -132,7 +132,7 @@ class ConsumerHeartbeats:
         membership.watch_revocation(group_id, after, now, before=before)
         for timer_owner in {before.member_id} - {after.member_id}:
             membership.forget_members(group_id, [timer_owner])
-        membership.resolve_if_due(draft.group, now, beat.result)
+        membership.resolve_if_due(draft.group, now, beat.caller, beat.result)
         response = _Response(
             error_code=ErrorCode.NONE.code,
             member_id=after.member_id,

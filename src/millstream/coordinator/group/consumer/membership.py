@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from millstream.coordinator.group.consumer import regular_expressions
 from millstream.coordinator.group.consumer.assignors import assignors
@@ -26,6 +26,9 @@ from millstream.coordinator.group.settings import MAX_SESSIONS_PER_SHARD, GroupS
 from millstream.coordinator.group.timers import GroupDeadlines, Timer, TimerKey
 from millstream.coordinator.result import BackgroundTask, Instant, R, Result
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+
+if TYPE_CHECKING:
+    from millstream.coordinator.group.join_group import Caller
 
 SHORTEST_EXPRESSION_INTERVAL_MS: Final = 10_000
 """The shortest time between two resolutions of a group's expressions; fixed in Kafka."""
@@ -297,9 +300,13 @@ class Membership:
 
     # Expressions
 
-    def resolve_if_due(self, group: ConsumerGroup, now: Instant, result: Result[R]) -> None:
+    def resolve_if_due(
+        self, group: ConsumerGroup, now: Instant, caller: Caller, result: Result[R]
+    ) -> None:
         """Let a worker resolve the group's expressions: if one of them is not resolved yet, topics
         were created, or the last time is long ago; but not more often than every ten seconds.
+        Topics that the caller may not describe do not count (Kafka:
+        ``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``).
         """
         wanted = frozenset(group.expression_counts)
         if not wanted or group.is_resolving:
@@ -317,12 +324,12 @@ class Membership:
             result.tasks.append(
                 BackgroundTask(
                     partial(regular_expressions.resolve, wanted, self.topics.names()),
-                    partial(self._resolved, group.group_id, now.wall_ms),
+                    partial(self._resolved, group.group_id, now.wall_ms, caller),
                 )
             )
 
     def _resolved(
-        self, group_id: str, started_ms: int, outcome: object, now: Instant
+        self, group_id: str, started_ms: int, caller: Caller, outcome: object, now: Instant
     ) -> Result[None]:
         result: Result[None] = Result()
         group = self.groups.get(group_id)
@@ -334,7 +341,11 @@ class Membership:
             return result
         draft = self.draft(group, now)
         has_changed = False
-        for expression, topics in cast("Mapping[str, frozenset[str]]", outcome).items():
+        matched = cast("Mapping[str, frozenset[str]]", outcome)
+        if caller.describable is not None:
+            allowed = frozenset(caller.describable(frozenset().union(*matched.values())))
+            matched = {expression: topics & allowed for expression, topics in matched.items()}
+        for expression, topics in matched.items():
             if expression not in group.expression_counts:
                 continue
             known = group.expressions.get(expression)

@@ -37,7 +37,7 @@ def next_epoch(group_epoch: int) -> int:
     """Return the group epoch after ``group_epoch``. That of a new group whose first member
     subscribes to topics is 2, as in Kafka 4.3: the group itself is the first change.
     """
-    return max(group_epoch, 1) + 1
+    return group_epoch + 1
 
 
 class ModernGroup(Generic[M]):
@@ -45,11 +45,11 @@ class ModernGroup(Generic[M]):
 
     def __init__(self, group_id: str) -> None:
         self.group_id: Final = group_id
-        self.group_epoch = 0
+        self.group_epoch = 1
         """Grows whenever the target assignment has to be made anew."""
         self.metadata_hash = 0
         """Of the topics, when the group epoch was bumped last (``topics.metadata_hash``)."""
-        self.assignment_epoch = 0
+        self.assignment_epoch = 1
         """The group epoch for which the target assignment was made."""
         self.members: dict[str, M] = {}
         self.targets: dict[str, Assignment] = {}

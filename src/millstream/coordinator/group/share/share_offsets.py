@@ -82,7 +82,7 @@ class ShareOffsets:
         group.validate_delete()
         offsets: dict[TopicId, dict[int, int]] = {}
         begun: dict[TopicId, TopicPartitions] = {}
-        answered = []
+        answered: dict[str, AlterShareGroupOffsetsResponseTopic] = {}
         for topic in request.topics:
             image = self._topics.topic(topic.topic_name)
             count = 0 if image is None else image.partition_count
@@ -95,10 +95,16 @@ class ShareOffsets:
             if known:
                 offsets.setdefault(topic_id, {}).update(known)
                 begun[topic_id] = TopicPartitions(topic.topic_name, frozenset(offsets[topic_id]))
-            answered.append(_altered(topic, topic_id, known))
+            altered = _altered(topic, topic_id, known)
+            if topic.topic_name in answered:
+                answered[topic.topic_name].partitions += altered.partitions
+            else:
+                answered[topic.topic_name] = altered
         result = Result(
             response=OffsetsAlteration(
-                AlterShareGroupOffsetsResponse(error_code=ErrorCode.NONE.code, responses=answered),
+                AlterShareGroupOffsetsResponse(
+                    error_code=ErrorCode.NONE.code, responses=list(answered.values())
+                ),
                 StateToInitialize(group.group_id, group.group_epoch, offsets),
             )
         )

@@ -12,19 +12,23 @@ from typing import Final
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats.format import Decoded, Format, FormatSpec, Rejected
+from millstream.spark.lakehouse.formats.keys import REGISTERED
 
 __all__ = ["KINDS", "Decoded", "Format", "FormatSpec", "Rejected", "check_options", "make_format"]
 
-KINDS = ("raw", "text", "json", "csv", "avro", "protobuf")
+KINDS = ("raw", "text", "json", "csv", "avro", "protobuf", "debezium")
 
 
+_OF_SUBJECTS: Final = ("subject", "subject_strategy", "record")
+"""Where the newest schema of a topic stands in a registry."""
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "raw": (),
-    "text": ("pattern",),
-    "json": ("evolve",),
-    "csv": ("delimiter", "quote", "null", "header"),
-    "avro": ("definition", "framing", "evolve"),
-    "protobuf": ("definition", "message", "evolve"),
+    "text": ("pattern", "key"),
+    "json": ("framing", *_OF_SUBJECTS, "evolve", "key"),
+    "csv": ("delimiter", "quote", "null", "header", "key"),
+    "debezium": ("evolve", "key", "truncate"),
+    "avro": ("definition", "framing", "schema_id", *_OF_SUBJECTS, "evolve", "key"),
+    "protobuf": ("definition", "message", "framing", *_OF_SUBJECTS, "evolve", "key"),
 }
 
 
@@ -38,10 +42,36 @@ def check_options(kind: str, options: Mapping[str, str]) -> None:
             raise ConfigError(f"format {kind} has no option {name}; there are {there}")
     if options.get("evolve", "true") not in ("true", "false"):
         raise ConfigError(f"option evolve takes true or false, not {options['evolve']!r}")
+    if options.get("truncate", "apply") not in ("apply", "reject"):
+        raise ConfigError(f"option truncate takes apply or reject, not {options['truncate']!r}")
+    if options.get("framing", "none") not in ("none", "confluent"):
+        raise ConfigError(f"option framing takes none or confluent, not {options['framing']!r}")
+    if "key" in options:
+        from millstream.spark.lakehouse.formats.keys import check_kind
+
+        check_kind(options["key"])
 
 
 def make_format(spec: FormatSpec) -> Format:
     """Return the format that ``spec`` describes; ConfigError for an unknown one."""
+    key = spec.options.get("key", "binary")
+    if key == "binary" or spec.kind == "raw":
+        return _make_format(spec)
+    from millstream.spark.lakehouse.formats.keys import KeyedFormat, check_kind
+
+    check_kind(key)
+    if key in REGISTERED:
+        from millstream.spark.lakehouse.formats.framed_keys import FramedKeys
+
+        return FramedKeys(_make_format(spec), spec)
+    return KeyedFormat(_make_format(spec), key)
+
+
+def _make_format(spec: FormatSpec) -> Format:
+    if spec.is_framed:
+        from millstream.spark.lakehouse.formats.framed import FramedFormat
+
+        return FramedFormat(spec)
     if spec.kind == "raw":
         from millstream.spark.lakehouse.formats.raw import RawFormat
 
@@ -50,7 +80,7 @@ def make_format(spec: FormatSpec) -> Format:
         from millstream.spark.lakehouse.formats.text import TextFormat
 
         return TextFormat(spec)
-    if spec.kind == "json":
+    if spec.kind in ("json", "debezium"):  # of which it reads the rows (changes)
         from millstream.spark.lakehouse.formats.json_lines import JsonFormat
 
         return JsonFormat(spec)

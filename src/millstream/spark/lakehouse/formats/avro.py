@@ -1,9 +1,13 @@
-"""avro: each value is one Avro datum without a file header, of the schema given.
+"""avro: each value is one Avro datum without a file header.
 
-Option ``framing``: ``none`` (the datum alone) or ``confluent`` (a zero byte and a schema id of four
-bytes come first; the id is not looked up, the schema given is used). ``evolve`` false leaves out
-the fields that a schema has got since the columns were pinned. Fields that hold nothing (null, a
-record without fields) have no column.
+It is read with the schema that it was written with, into the fields of ``definition`` by the rules
+of Avro if that is another one. Values that name their schemas by id (option ``framing``) are
+`framed`: without a registry ``schema_id`` says which ids there are, ``7`` that of ``definition``,
+and ``5=FILE`` that of another schema; several with commas between them.
+
+``evolve`` false leaves out the fields that a schema has got since the columns were pinned. Fields
+that hold nothing (null, a record without fields) have no column. ``local-timestamp-*`` are times
+without a zone.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,6 +24,7 @@ from fastavro import parse_schema, schemaless_reader
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats.format import (
+    LOCAL_TIMESTAMP,
     TIMESTAMP,
     Decoded,
     Fields,
@@ -28,7 +34,6 @@ from millstream.spark.lakehouse.formats.format import (
     with_metadata,
 )
 
-_CONFLUENT_HEADER_BYTES: Final = 5
 _PRIMITIVES: Final = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -47,8 +52,8 @@ _LOGICAL: Final = {
     "time-micros": pa.time64("us"),
     "timestamp-millis": TIMESTAMP,
     "timestamp-micros": TIMESTAMP,
-    "local-timestamp-millis": TIMESTAMP,
-    "local-timestamp-micros": TIMESTAMP,
+    "local-timestamp-millis": LOCAL_TIMESTAMP,
+    "local-timestamp-micros": LOCAL_TIMESTAMP,
     "uuid": pa.string(),
 }
 
@@ -59,10 +64,9 @@ class AvroFormat:
     def __init__(self, spec: FormatSpec) -> None:
         self._schema = read_schema(spec.definition)
         self._columns = spec.columns if len(spec.columns) else columns_of(spec.definition)
-        framing = spec.option("framing", "none")
-        if framing not in ("none", "confluent"):
-            raise ConfigError(f"option framing takes none or confluent, not {framing!r}")
-        self._skip = _CONFLUENT_HEADER_BYTES if framing == "confluent" else 0
+        is_other = spec.writer and spec.writer != spec.definition
+        self._writer = read_schema(spec.writer) if is_other else self._schema
+        self._reader = self._schema if is_other else None
 
     def table_schema(self) -> pa.Schema:
         """Return the columns of the fields and of the records' positions."""
@@ -73,14 +77,28 @@ class AvroFormat:
         return decode_rows(batch, self._columns, self._read)
 
     def _read(self, value: bytes) -> Fields:
-        if self._skip and (len(value) < self._skip or value[0] != 0):
-            raise ValueError("no zero byte and schema id in front of the datum")
         stream = io.BytesIO(value)
-        stream.seek(self._skip)
-        found: Any = schemaless_reader(stream, self._schema, None)
+        found: Any = schemaless_reader(stream, self._writer, self._reader)
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes are left behind the datum")
-        return {name: _plain(each) for name, each in found.items()}
+        return {name: plain_value(each) for name, each in found.items()}
+
+
+def read_writers(text: str, definition: bytes) -> dict[int, bytes]:
+    """Return the schemas of an option ``schema_id`` by their ids; ConfigError for a wrong one."""
+    found = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        number, equals, path = part.partition("=")
+        if not number.strip().isdecimal() or int(number) >= 1 << 31:
+            raise ConfigError(f"option schema_id takes ID or ID=FILE, not {part!r}")
+        try:
+            schema = Path(path.strip()).expanduser().read_bytes() if equals else definition
+        except OSError as error:
+            raise ConfigError(f"option schema_id: {path}: {error.strerror}") from None
+        found[int(number)] = schema
+    if not found:
+        raise ConfigError("option schema_id names no id")
+    return found
 
 
 def read_schema(definition: bytes) -> Any:
@@ -92,6 +110,15 @@ def read_schema(definition: bytes) -> Any:
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ConfigError("the Avro schema is not that of a record")
     return parsed
+
+
+def type_of(definition: bytes) -> pa.DataType:
+    """Return the type of an Avro schema of any kind; ConfigError where it has none."""
+    try:
+        parsed: Any = parse_schema(json.loads(definition))
+    except Exception as error:  # fastavro raises various exceptions for an invalid schema
+        raise ConfigError(f"not an Avro schema: {error}") from error
+    return typed(pa.schema([("key", _type(parsed, _Names({})))])).field(0).type
 
 
 def columns_of(definition: bytes) -> pa.Schema:
@@ -145,14 +172,14 @@ def _described_type(avro: dict[str, Any], names: _Names) -> pa.DataType:
     return _type(kind, names)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value in a form that Arrow accepts: Arrow creates maps from pairs, UUIDs are
     text.
     """
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain_value(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [plain_value(each) for each in value]
     return value

@@ -1,7 +1,7 @@
 """csv: each value is one record of comma-separated values; the schema names its columns in order.
 
 Options: ``delimiter`` (","), ``quote`` ('"'), ``null`` (the text that stands for null, ""). A value
-with another number of fields than the schema has columns is rejected.
+with another number of fields than the schema has columns is rejected. Times: see ``times``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millstream.spark.lakehouse.formats.format import (
     spread,
     with_metadata,
 )
+from millstream.spark.lakehouse.formats.times import to_microseconds, to_times
 
 
 class CsvFormat:
@@ -70,7 +71,7 @@ class CsvFormat:
                     newlines_in_values=len(values) == 1,
                 ),
                 convert_options=pcsv.ConvertOptions(
-                    column_types=self._columns,
+                    column_types=_texts_for_times(self._columns),
                     null_values=[self._null],
                     strings_can_be_null=True,
                 ),
@@ -79,7 +80,14 @@ class CsvFormat:
             return None
         if table.num_rows != len(values):
             return None
-        arrays = [table[column.name].combine_chunks() for column in self._columns]
+        arrays = []
+        for column in self._columns:
+            array = table[column.name].combine_chunks()
+            if pa.types.is_timestamp(column.type):
+                array, bad = to_times(array, column.type)
+                if bad:
+                    return None
+            arrays.append(array)
         arrays = spread(arrays, found)
         return Decoded(add_metadata(arrays, self._columns, batch, None))
 
@@ -97,9 +105,17 @@ class CsvFormat:
             if text == self._null
             else text
             if pa.types.is_string(column.type)
+            else to_microseconds(text, column.type)
+            if pa.types.is_timestamp(column.type)
             else pa.scalar(text).cast(column.type).as_py()
             for column, text in zip(self._columns, texts, strict=True)
         }
+
+
+def _texts_for_times(columns: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [e.with_type(pa.string()) if pa.types.is_timestamp(e.type) else e for e in columns]
+    )
 
 
 def infer(values: list[bytes], spec: FormatSpec) -> pa.Schema:

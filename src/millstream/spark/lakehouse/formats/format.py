@@ -10,9 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millstream.model.errors import ConfigError
+from millstream.schemas.registry import RegistryPlace
 from millstream.spark.lakehouse.widening import merge
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
+LOCAL_TIMESTAMP: Final = pa.timestamp("us")
+"""A time on a clock that does not say where it hangs."""
+HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 MOST_EXACT: Final = 2.0**53
 """Integers up to here are exact as doubles."""
@@ -30,6 +34,7 @@ METADATA_COLUMNS: Final = {
     "_offset": "offset",
     "_timestamp": "timestamp",
     "_key": "key",
+    "_headers": "headers",
 }
 """Columns that a decoded table has besides the fields of its values, and the source's names."""
 
@@ -40,6 +45,7 @@ METADATA: Final = pa.schema(
         ("_offset", pa.int64()),
         ("_timestamp", TIMESTAMP),
         ("_key", pa.binary()),
+        ("_headers", HEADERS),
     ]
 )
 
@@ -56,10 +62,26 @@ class FormatSpec:
     columns: pa.Schema = field(default_factory=lambda: pa.schema([]))
     options: Mapping[str, str] = field(default_factory=dict)
     definition: bytes = b""
+    writer: bytes = b""
+    """The Avro schema that the data were written with, if it is not ``definition``."""
+    writers: Mapping[int, bytes] = field(default_factory=dict)
+    """Avro schemas by their ids, given by hand instead of a registry."""
+    registry: RegistryPlace | None = None
+    """Where the schemas are that values, or keys, name by their ids."""
+    key_type: pa.DataType | None = None
+    """The type of the column ``_key``, where keys name their schemas."""
     reserved: frozenset[str] = frozenset()
     """Names of the table's columns that are not from the values."""
     fixed: frozenset[str] = frozenset()
     """Columns that cannot have a wider type, because of what the table holds."""
+
+    @property
+    def is_framed(self) -> bool:
+        """True where values name their schemas: so told, or there is a registry to ask."""
+        given = self.options.get("framing")
+        if given is not None or self.kind not in ("avro", "protobuf", "json"):
+            return given == "confluent"
+        return self.registry is not None
 
     def option(self, name: str, default: str | None = None) -> str:
         """Return an option; ConfigError when it is missing and has no default."""
@@ -143,6 +165,8 @@ def add_metadata(
     """Return decoded fields beside their records' places; ``rows`` are the batch's rows kept."""
     kept = batch if rows is None else batch.take(rows)
     arrays = [*fields, *(kept.column(name) for name in METADATA_COLUMNS.values())]
+    if not arrays[-1].type.equals(HEADERS):
+        arrays[-1] = arrays[-1].cast(HEADERS)
     return pa.RecordBatch.from_arrays(arrays, schema=with_metadata(columns))
 
 

@@ -7,6 +7,7 @@ definition has got since the columns were pinned. A field of a message without f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
@@ -72,6 +73,12 @@ def read_descriptor(definition: bytes, name: str) -> Descriptor:
         raise ConfigError(f"option message: the descriptor set has no message {name}") from None
     except Exception as error:  # protobuf raises various exceptions for an invalid descriptor set
         raise ConfigError(f"not a Protobuf descriptor set: {error}") from error
+
+
+def reader_of(definition: bytes, name: str) -> Callable[[bytes], Fields]:
+    """Return a function that reads one message of a type as its fields."""
+    kind = GetMessageClass(read_descriptor(definition, name))
+    return lambda datum: _fields(kind.FromString(datum))
 
 
 def columns_of(definition: bytes, name: str) -> pa.Schema:

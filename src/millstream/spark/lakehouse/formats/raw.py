@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millstream.spark.lakehouse.formats.format import TIMESTAMP, Decoded, FormatSpec
+from millstream.spark.lakehouse.formats.format import HEADERS, TIMESTAMP, Decoded, FormatSpec
 
-HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+__all__ = ["HEADERS", "RAW_COLUMNS", "RawFormat"]
+
 RAW_COLUMNS = pa.schema(
     [
         ("key", pa.binary()),

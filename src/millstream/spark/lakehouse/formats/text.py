@@ -3,8 +3,7 @@
 Options: ``pattern`` is an RE2 expression with groups ``(?P<name>…)``, or ``access_log`` for the
 common and combined formats of web servers. Without one the table has a column ``text``. Types of
 the columns are those of the schema: a group that is empty, or ``-``, is null unless it is a string;
-one that does not fit its type rejects the row. Times may be in the format of web servers or ISO
-8601.
+one that does not fit its type rejects the row. Times: see ``times``.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from millstream.spark.lakehouse.formats.format import (
     true_rows,
     with_metadata,
 )
+from millstream.spark.lakehouse.formats.times import to_times
 
 ACCESS_LOG: Final = (
     r"^(?P<client>\S+) (?P<identity>\S+) (?P<user>\S+) \[(?P<time>[^\]]*)\] "
@@ -129,7 +129,12 @@ def _typed(texts: pa.Array, column: pa.Field, reasons: dict[int, str]) -> pa.Arr
     empty = pc.is_in(texts, value_set=pa.array(["", "-"]))
     texts = pc.if_else(empty, pa.scalar(None, pa.string()), texts)
     if pa.types.is_timestamp(column.type):
-        texts = iso_times(texts)
+        times, bad = to_times(iso_times(texts), column.type)
+        for row in bad:
+            reasons.setdefault(
+                row, f"column {column.name}: {texts[row]} is not a valid {column.type}"
+            )
+        return times
     try:
         return texts.cast(column.type)
     except pa.ArrowInvalid:

@@ -20,6 +20,11 @@ from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from millstream.protocol.messages.create_topics import (
     CreatableTopicResult,
     CreateTopicsRequest,
@@ -301,3 +306,26 @@ def test_an_offset_below_zero_is_not_committed() -> None:
     loop, _, admin = world()
     with pytest.raises(ValueError, match="-5"):
         loop.run(admin.alter_group_offsets("g", {TopicPartition("t", 0): -5}))
+
+
+def test_salts_are_made_of_what_nobody_can_guess() -> None:
+    loop, cluster, admin = world()
+    salts: list[bytes] = []
+
+    def alter(broker: TwinBroker, request: Request) -> Response:
+        assert isinstance(request, AlterUserScramCredentialsRequest)
+        salts.extend(bytes(each.salt) for each in request.upsertions)
+        return AlterUserScramCredentialsResponse(
+            results=[
+                AlterUserScramCredentialsResult(user=each.name, error_code=0, error_message=None)
+                for each in request.upsertions
+            ]
+        )
+
+    cluster.handlers[AlterUserScramCredentialsRequest] = alter
+    expected = TwinLoop()
+    for _ in range(2):
+        # The other source of chance may be known; nothing of it is in a salt.
+        loop.chance.seed(1)
+        loop.run(admin.alter_user_scram_credentials({"ann": "secret"}, iterations=4096)).get_all()
+    assert salts == [expected.random_bytes(16), expected.random_bytes(16)]

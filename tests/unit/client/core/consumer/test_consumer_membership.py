@@ -16,7 +16,7 @@ from millstream.client.core.consumer.member_machine import MemberState
 from millstream.client.core.consumer.record import OffsetAndMetadata, SubscriptionPattern
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.settings import read_settings
-from millstream.client.errors import BrokerError, UnsupportedVersionError
+from millstream.client.errors import BrokerError, ClosedError, UnsupportedVersionError
 from millstream.model.deferred import spawn
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.model.topic import TopicPartition
@@ -461,6 +461,81 @@ def test_committed_offsets_are_asked_for_with_the_newest_epoch(
         if isinstance(each, OffsetFetchRequest)
     ]
     assert fetches[-1].groups[0].member_epoch == member.core.group.generation_id
+
+
+def test_who_was_refused_under_an_older_epoch_does_not_wait_for_another_one(
+    cluster: ConsumerGroupCluster,
+) -> None:
+    member = join(cluster)
+    settle(member)
+    group = member.core.group
+    older = group._replace(generation_id=group.generation_id - 1)
+    stale = BrokerError(ErrorCode.STALE_MEMBER_EPOCH, "a fetch of offsets")
+    waiting = spawn(membership(member).after_refused_fetch(older, stale))
+    assert waiting.done
+
+
+def test_who_was_refused_waits_for_a_heartbeat_and_a_little_where_that_changes_nothing(
+    cluster: ConsumerGroupCluster,
+) -> None:
+    member = join(cluster, retry_backoff_ms=100)
+    settle(member)
+    said = len(cluster.heartbeats)
+    stale = BrokerError(ErrorCode.STALE_MEMBER_EPOCH, "a fetch of offsets")
+    waiting = spawn(membership(member).after_refused_fetch(member.core.group, stale))
+    member.loop.advance(90)
+    assert (len(cluster.heartbeats), waiting.done) == (said + 1, False)
+    member.loop.advance(50)
+    assert waiting.done
+    waiting.result()
+
+
+def test_who_was_refused_goes_on_at_once_with_the_newer_epoch(
+    cluster: ConsumerGroupCluster,
+) -> None:
+    member = join(cluster, retry_backoff_ms=10_000)
+    settle(member)
+    before = member.core.group
+    cluster.group_epoch += 1
+    stale = BrokerError(ErrorCode.STALE_MEMBER_EPOCH, "a fetch of offsets")
+    waiting = spawn(membership(member).after_refused_fetch(before, stale))
+    member.loop.advance(400)
+    assert member.core.group != before
+    assert waiting.done
+
+
+def test_who_was_refused_hears_that_the_consumer_is_closed(cluster: ConsumerGroupCluster) -> None:
+    member = join(cluster)
+    settle(member)
+    stale = BrokerError(ErrorCode.STALE_MEMBER_EPOCH, "a fetch of offsets")
+    waiting = spawn(membership(member).after_refused_fetch(member.core.group, stale))
+    membership(member).close()
+    member.loop.advance(10)
+    with pytest.raises(ClosedError):
+        waiting.result()
+
+
+def test_an_id_that_the_coordinator_gives_is_used_from_then_on(
+    cluster: ConsumerGroupCluster,
+) -> None:
+    said: list[str] = []
+
+    def hook(broker: TwinBroker, request: Request) -> Response | None:
+        if not isinstance(request, ConsumerGroupHeartbeatRequest):
+            return None
+        said.append(request.member_id)
+        return ConsumerGroupHeartbeatResponse(
+            error_code=0,
+            member_id="given" if len(said) == 1 else None,
+            member_epoch=1,
+            heartbeat_interval_ms=500,
+        )
+
+    cluster.hooks.append(hook)
+    member = join(cluster)
+    settle(member, for_ms=2_000)
+    assert said[0] != "given"
+    assert set(said[1:]) == {"given"}
 
 
 def test_an_assigned_topic_without_a_name_waits_and_the_others_do_not(

@@ -202,6 +202,7 @@ def test_a_group_under_faults(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_many_groups_under_faults(block: int) -> None:
     for seed in range(1_000 + 10 * block, 1_010 + 10 * block):

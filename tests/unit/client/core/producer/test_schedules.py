@@ -34,6 +34,7 @@ def test_a_few_schedules() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(36_000)
 def test_many_schedules() -> None:
     asked = os.environ.get("MILLSTREAM_SCHEDULES", str(MANY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.client_twin.cluster import TwinBroker
 from tests.client_twin.loop import TwinLoop
 from tests.client_twin.share_member import TwinShareMember
 from tests.client_twin.sharing import ShareCluster, acknowledge_refused, fetch_refused
@@ -18,6 +19,8 @@ from millstream.client.core.share.errors import (
 from millstream.client.errors import BrokerError, UnsupportedVersionError
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.protocol.api import ApiKey
+from millstream.protocol.message import Request
+from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
     ShareAcknowledgeResponse,
@@ -599,6 +602,61 @@ def test_a_new_leader_is_fetched_from_and_what_the_old_one_delivered_comes_again
     assert isinstance(member.settled[0][1], BrokerError)
     cluster.loop.run(member.commit())
     assert cluster.outcomes("t", 0, "accepted") == [0, 1]
+
+
+def test_a_refused_acknowledgement_tells_who_leads() -> None:
+    cluster = cluster_with(2, brokers=(1, 2))
+    member = member_of(cluster)
+    assert offsets(cluster.loop.run(member.poll(5_000))) == [0, 1]
+    cluster.after = lambda broker, connection, request: (
+        60_000.0 if isinstance(request, MetadataRequest) else 0.0
+    )
+    cluster.move_leader("t", 0, 2)
+    with pytest.raises(AcknowledgeFailedError) as caught:
+        cluster.loop.run(member.commit())
+    assert caught.value.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    asked: list[int] = []
+
+    def note(broker: TwinBroker, request: Request) -> None:
+        if isinstance(request, ShareFetchRequest) and any(
+            topic.partitions for topic in request.topics
+        ):
+            asked.append(broker.node_id)
+
+    cluster.hooks.append(note)
+    again = cluster.loop.run(member.poll(2_000))
+    assert [(each.offset, each.delivery_count) for each in again] == [(0, 2), (1, 2)]
+    assert asked == [2]
+
+
+def test_a_partition_without_a_leader_is_asked_for_again() -> None:
+    cluster = cluster_with(2)
+    cluster.move_leader("t", 0, -1)
+    member = member_of(cluster)
+    assert cluster.loop.run(member.poll(2_000)) == []
+    cluster.move_leader("t", 0, 1)
+    assert offsets(cluster.loop.run(member.poll(2_000))) == [0, 1]
+
+
+@pytest.mark.parametrize(("mode", "wait_ms"), [("batch_optimized", 600), ("record_limit", 300)])
+def test_brokers_that_take_turns_share_the_time_to_wait(mode: str, wait_ms: int) -> None:
+    cluster = cluster_with(0, brokers=(1, 2), partitions=2)
+    member = member_of(cluster, share_acquire_mode=mode, fetch_max_wait_ms=600)
+    cluster.loop.run(member.poll(3_000))
+    waits = {
+        each.max_wait_ms for each in cluster.share_requests if isinstance(each, ShareFetchRequest)
+    }
+    assert waits == {wait_ms}
+
+
+def test_an_answer_to_acknowledgements_tells_how_long_locks_last() -> None:
+    cluster = cluster_with(2)
+    member = member_of(cluster)
+    cluster.loop.run(member.poll(5_000))
+    assert member.core.fetcher.acquisition_lock_timeout_ms == 30_000
+    cluster.lock_ms = 5_000
+    cluster.loop.run(member.commit())
+    assert member.core.fetcher.acquisition_lock_timeout_ms == 5_000
 
 
 def test_every_leader_is_fetched_from() -> None:

@@ -236,6 +236,7 @@ def test_a_share_group_under_faults(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_many_share_groups_under_faults(block: int) -> None:
     for seed in range(1_000 + 25 * block, 1_025 + 25 * block):

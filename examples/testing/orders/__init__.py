@@ -1,0 +1,1 @@
+"""A service that writes invoices for orders."""

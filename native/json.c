@@ -1,0 +1,301 @@
+/* Values of records that are JSON objects, as lines for a reader of newline-delimited JSON.
+ *
+ * A value that is not one whole object of the grammar of RFC 8259 would end the reading of all that
+ * is read with it, or join the object after it. So each is checked here, byte by byte and once, and
+ * whoever reads the lines may count on one row for each. */
+#include "binary_in.h"
+
+#include <string.h>
+
+#define HIGH 0x8080808080808080ull
+#define ONES 0x0101010101010101ull
+#define MOST_DEEP 64
+
+typedef struct {
+    const uint8_t *at;
+    const uint8_t *end;
+    const ms_json_columns *columns;
+    int64_t next;    /* the column that the next field probably goes to */
+    int64_t deepest;
+    int high;        /* bytes above 127 were seen */
+    int breaks;      /* line breaks were seen */
+} scan;
+
+static void skip_space(scan *s) {
+    while (s->at < s->end) {
+        uint8_t c = *s->at;
+        if (c == '\n' || c == '\r')
+            s->breaks = 1;
+        else if (c != ' ' && c != '\t')
+            return;
+        s->at++;
+    }
+}
+
+/* Four hexadecimal digits; -1 where there are others. */
+static int32_t hex4(const uint8_t *at, const uint8_t *end) {
+    int32_t number = 0;
+    if (end - at < 4) return -1;
+    for (int i = 0; i < 4; i++) {
+        uint8_t c = at[i], low = c | 32;
+        if (c >= '0' && c <= '9')
+            number = number << 4 | (c - '0');
+        else if (low >= 'a' && low <= 'f')
+            number = number << 4 | (low - 'a' + 10);
+        else
+            return -1;
+    }
+    return number;
+}
+
+static int skip_escape(scan *s) {
+    int32_t unit, second;
+    if (++s->at >= s->end) return 0;
+    switch (*s->at++) {
+    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+        return 1;
+    case 'u':
+        break;
+    default:
+        return 0;
+    }
+    if ((unit = hex4(s->at, s->end)) < 0) return 0;
+    s->at += 4;
+    if (unit < 0xD800 || unit > 0xDFFF) return 1;
+    if (unit > 0xDBFF || s->end - s->at < 6 || s->at[0] != '\\' || s->at[1] != 'u') return 0;
+    second = hex4(s->at + 2, s->end);
+    s->at += 6;
+    return second >= 0xDC00 && second <= 0xDFFF;
+}
+
+/* Goes from behind the opening quote to behind the closing one. */
+static int skip_string(scan *s) {
+    for (;;) {
+        uint64_t word, quotes, slashes, special;
+        uint8_t c;
+        while (s->end - s->at >= 8) {
+            memcpy(&word, s->at, 8);
+            quotes = word ^ (ONES * '"');
+            slashes = word ^ (ONES * '\\');
+            special = ((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes);
+            special |= (word - ONES * 0x20) & ~word;
+            special = (special | word) & HIGH;
+            if (special) { /* the lowest byte that is told is one; those above may not be */
+                s->at += __builtin_ctzll(special) >> 3;
+                break;
+            }
+            s->at += 8;
+        }
+        if (s->at >= s->end) return 0;
+        c = *s->at;
+        if (c == '"') {
+            s->at++;
+            return 1;
+        }
+        if (c < 0x20) return 0;
+        if (c == '\\') {
+            if (!skip_escape(s)) return 0;
+            continue;
+        }
+        s->high |= c >> 7;
+        s->at++;
+    }
+}
+
+static int skip_digits(scan *s) {
+    const uint8_t *first = s->at;
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9') s->at++;
+    return s->at > first;
+}
+
+/* The kind of a number; 0 when it is none. */
+static int skip_number(scan *s) {
+    int kind = MS_JSON_INTEGER;
+    if (*s->at == '-') s->at++;
+    if (s->at >= s->end) return 0;
+    if (*s->at == '0')
+        s->at++;
+    else if (!skip_digits(s))
+        return 0;
+    if (s->at < s->end && *s->at == '.') {
+        s->at++;
+        kind = MS_JSON_FRACTION;
+        if (!skip_digits(s)) return 0;
+    }
+    if (s->at < s->end && (*s->at | 32) == 'e') {
+        s->at++;
+        kind = MS_JSON_FRACTION;
+        if (s->at < s->end && (*s->at == '+' || *s->at == '-')) s->at++;
+        if (!skip_digits(s)) return 0;
+    }
+    return kind;
+}
+
+static int skip_word(scan *s, const char *word, int64_t length) {
+    if (s->end - s->at < length || memcmp(s->at, word, (size_t)length)) return 0;
+    s->at += length;
+    return 1;
+}
+
+/* What the column of this name takes; everything where there is none. */
+static int kinds_of(scan *s, const uint8_t *name, int64_t length) {
+    const ms_json_columns *columns = s->columns;
+    int64_t i = s->next;
+    for (int64_t tried = 0; tried < columns->count; tried++, i++) {
+        int64_t start;
+        if (i >= columns->count) i = 0;
+        start = columns->offsets[i];
+        if (columns->offsets[i + 1] - start == length &&
+            !memcmp(columns->names + start, name, (size_t)length)) {
+            s->next = i + 1;
+            return columns->kinds[i];
+        }
+    }
+    return 0xFF;
+}
+
+/* Whether the whole value is one object, and of the columns' kinds. */
+static int check_value(scan *s) {
+    uint64_t objects = 0; /* bit d: what is open at depth d + 1 is an object */
+    int64_t depth = 0;
+    int wanted = MS_JSON_OBJECT, other = 0, kind;
+    const uint8_t *name;
+    skip_space(s);
+    if (s->at >= s->end || *s->at != '{') return MS_NO_OBJECT;
+value:
+    if (s->at >= s->end) return MS_NO_OBJECT;
+    switch (*s->at) {
+    case '{':
+    case '[':
+        kind = *s->at == '{' ? MS_JSON_OBJECT : MS_JSON_LIST;
+        if (depth == 1 && !(wanted & kind)) other = 1;
+        if (depth >= s->deepest) return MS_NO_OBJECT;
+        objects &= ~(1ull << depth);
+        objects |= (uint64_t)(kind == MS_JSON_OBJECT) << depth;
+        depth++;
+        s->at++;
+        skip_space(s);
+        if (s->at >= s->end) return MS_NO_OBJECT;
+        if (*s->at == (kind == MS_JSON_OBJECT ? '}' : ']')) goto close;
+        if (kind == MS_JSON_OBJECT) goto key;
+        goto value;
+    case '"':
+        s->at++;
+        if (!skip_string(s)) return MS_NO_OBJECT;
+        kind = MS_JSON_TEXT;
+        break;
+    case 't':
+        if (!skip_word(s, "true", 4)) return MS_NO_OBJECT;
+        kind = MS_JSON_BOOLEAN;
+        break;
+    case 'f':
+        if (!skip_word(s, "false", 5)) return MS_NO_OBJECT;
+        kind = MS_JSON_BOOLEAN;
+        break;
+    case 'n':
+        if (!skip_word(s, "null", 4)) return MS_NO_OBJECT;
+        kind = 0xFF;
+        break;
+    default:
+        if (*s->at != '-' && (*s->at < '0' || *s->at > '9')) return MS_NO_OBJECT;
+        if (!(kind = skip_number(s))) return MS_NO_OBJECT;
+    }
+    if (depth == 1 && !(wanted & kind)) other = 1;
+after:
+    skip_space(s);
+    if (s->at >= s->end) return MS_NO_OBJECT;
+    if (*s->at == ',') {
+        s->at++;
+        skip_space(s);
+        if (objects >> (depth - 1) & 1) goto key;
+        goto value;
+    }
+    if (*s->at != (objects >> (depth - 1) & 1 ? '}' : ']')) return MS_NO_OBJECT;
+close:
+    s->at++;
+    if (--depth) goto after;
+    skip_space(s);
+    if (s->at < s->end) return MS_NO_OBJECT;
+    return other ? MS_OTHER_KIND : MS_LINE;
+key:
+    if (s->at >= s->end || *s->at != '"') return MS_NO_OBJECT;
+    name = ++s->at;
+    if (!skip_string(s)) return MS_NO_OBJECT;
+    if (depth == 1) wanted = kinds_of(s, name, s->at - 1 - name);
+    skip_space(s);
+    if (s->at >= s->end || *s->at != ':') return MS_NO_OBJECT;
+    s->at++;
+    skip_space(s);
+    goto value;
+}
+
+static int is_utf8(const uint8_t *at, const uint8_t *end) {
+    while (at < end) {
+        uint8_t c = *at++, low = 0x80, high = 0xBF;
+        int more;
+        if (c < 0x80) continue;
+        if (c >= 0xC2 && c <= 0xDF) {
+            more = 1;
+        } else if (c >= 0xE0 && c <= 0xEF) {
+            more = 2;
+            if (c == 0xE0) low = 0xA0;
+            if (c == 0xED) high = 0x9F;
+        } else if (c >= 0xF0 && c <= 0xF4) {
+            more = 3;
+            if (c == 0xF0) low = 0x90;
+            if (c == 0xF4) high = 0x8F;
+        } else {
+            return 0;
+        }
+        if (end - at < more || *at < low || *at > high) return 0;
+        for (int i = 1; i < more; i++)
+            if ((at[i] & 0xC0) != 0x80) return 0;
+        at += more;
+    }
+    return 1;
+}
+
+int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_columns *columns,
+                      int64_t most_deep, uint8_t *out, int64_t capacity, int64_t *starts,
+                      uint8_t *states, ms_fault *fault) {
+    int64_t written = 0, next = 0;
+    fault->code = MS_OK;
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *data;
+        int64_t length;
+        int state = MS_LINE;
+        scan s;
+        starts[row] = written;
+        if (MS_UNLIKELY(!cell_at(values, row, &data, &length))) {
+            fault->code = MS_COLUMN;
+            fault->index = row;
+            return -1;
+        }
+        if (length < 0) {
+            data = (const uint8_t *)"{}";
+            length = 2;
+        } else {
+            s = (scan){.at = data, .end = data + length, .columns = columns, .next = 0};
+            s.deepest = most_deep < MOST_DEEP ? most_deep : MOST_DEEP;
+            s.next = next < columns->count ? next : 0;
+            state = check_value(&s);
+            if (state != MS_NO_OBJECT && s.high && !is_utf8(data, data + length))
+                state = MS_NO_OBJECT;
+        }
+        states[row] = (uint8_t)state;
+        if (state != MS_LINE) continue;
+        if (capacity - written < length + 1) {
+            fault->code = MS_CAPACITY;
+            fault->index = row;
+            return -1;
+        }
+        memcpy(out + written, data, (size_t)length);
+        if (length > 2 && s.breaks)
+            for (int64_t i = written; i < written + length; i++)
+                if (out[i] == '\n' || out[i] == '\r') out[i] = ' ';
+        written += length;
+        out[written++] = '\n';
+    }
+    starts[rows] = written;
+    return written;
+}

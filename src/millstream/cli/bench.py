@@ -1,0 +1,261 @@
+"""`millstream bench`: how fast a cluster takes records, gives them back, and hands them through."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Final, TypeAlias
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    bootstrap_servers,
+    check_topic,
+    duration_ms,
+    open_admin,
+    size_bytes,
+)
+from millstream.cli.client_options import settings_of
+from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.output import human_bytes, print_json
+from millstream.cli.partition_ends import ends_of
+from millstream.client import Consumer, Producer, RecordMetadata
+from millstream.client.core.consumer.settings import ConsumerSettings
+from millstream.client.core.settings import ProducerSettings
+from millstream.model.topic import TopicPartition
+
+app = typer.Typer(
+    help="How fast a cluster is, from here: produce, consume, end-to-end.", no_args_is_help=True
+)
+
+_PERCENTILES: Final = (50, 95, 99, 99.9)
+_POLL_S: Final = 0.2
+
+Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that exists.")]
+Records: TypeAlias = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
+Size: TypeAlias = Annotated[
+    str, typer.Option("--size", "-s", metavar="SIZE", help="Bytes of each value, as 100 or 1KB.")
+]
+
+
+@dataclass(slots=True)
+class _Run:
+    """What was measured: seconds from the first to the last, and a latency of each record."""
+
+    began: float
+    ended: float = 0.0
+    records: int = 0
+    payload_bytes: int = 0
+    latencies: list[float] = field(default_factory=list)
+    failed: int = 0
+    first_error: Exception | None = None
+
+    def shown(self) -> dict[str, object]:
+        """Return the figures: rates a second, latencies in milliseconds."""
+        seconds = max(self.ended - self.began, 1e-9)
+        found: dict[str, object] = {
+            "records": self.records,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(self.records / seconds, 1),
+            "bytes_per_second": round(self.payload_bytes / seconds),
+        }
+        if self.latencies:
+            ordered = sorted(self.latencies)
+            found["latency_ms"] = {
+                **{
+                    f"p{each:g}": round(_percentile(ordered, each) * 1000, 3)
+                    for each in _PERCENTILES
+                },
+                "max": round(ordered[-1] * 1000, 3),
+            }
+        return found
+
+
+def _percentile(ordered: list[float], percent: float) -> float:
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+@app.command()
+def produce(
+    topic: Topic,
+    records: Records = 1_000_000,
+    size: Size = "100",
+    throughput: Annotated[
+        int, typer.Option(min=0, help="Records a second at most; 0 is as fast as it goes.")
+    ] = 0,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
+) -> None:
+    """Send records of random bytes, and show rates and how long acknowledgements took.
+
+    Settings of the producer come with -X, as -X acks=1 -X linger.ms=5 -X compression.type=lz4.
+    """
+    settings = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
+    payload = _payload(size)
+    run = _Run(time.perf_counter())
+    with Producer(settings) as producer:
+        for number in range(records):
+            _keep_to(throughput, number, run.began)
+            _send(producer, topic, payload, run)
+        producer.flush()
+    _end(run, as_json)
+
+
+def _send(producer: Producer, topic: str, payload: bytes, run: _Run) -> None:
+    sent = time.perf_counter()
+
+    def tell(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        now = time.perf_counter()
+        if error is None:
+            run.records += 1
+            run.payload_bytes += len(payload)
+            run.latencies.append(now - sent)
+            run.ended = now
+        else:
+            run.failed += 1
+            run.first_error = run.first_error or error
+
+    producer.send(topic, payload, on_delivery=tell)
+
+
+def _keep_to(throughput: int, number: int, began: float) -> None:
+    if throughput:
+        ahead = number / throughput - (time.perf_counter() - began)
+        if ahead > 0:
+            time.sleep(ahead)
+
+
+@app.command()
+def consume(
+    topic: Topic,
+    records: Annotated[
+        int | None,
+        typer.Option("--records", "-n", min=1, help="How many.", show_default="all there are"),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
+) -> None:
+    """Read a topic from its beginning, and show rates. Offsets are not committed."""
+    settings = _settings(bootstrap, timeout, topic, settings_of(ConsumerSettings))
+    settings["enable.auto.commit"] = "false"
+    with Consumer[bytes, bytes](settings) as consumer:
+        with open_admin(bootstrap, timeout) as admin:
+            ends = ends_of(admin, topic)
+        open_ones = {place for place, (start, end) in ends.items() if start < end}
+        if not open_ones:
+            raise CommandFailedError(f"{topic} has no records to read: millstream bench produce")
+        consumer.assign(open_ones)
+        consumer.seek_to_beginning()
+        run = _Run(time.perf_counter())
+        while open_ones and (records is None or run.records < records):
+            for record in consumer.poll(_POLL_S):
+                run.records += 1
+                run.payload_bytes += len(record.value or b"") + len(record.key or b"")
+            run.ended = time.perf_counter()
+            open_ones = {each for each in open_ones if consumer.position(each) < ends[each][1]}
+    _end(run, as_json)
+
+
+@app.command("end-to-end")
+def end_to_end(
+    topic: Topic,
+    records: Records = 10_000,
+    size: Size = "100",
+    throughput: Annotated[
+        int, typer.Option(min=0, help="Records a second at most; 0 is one after the other.")
+    ] = 0,
+    at_most: Annotated[
+        str, typer.Option(metavar="TIME", help="How long to wait for a record that was sent.")
+    ] = "30s",
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
+) -> None:
+    """Send records to one partition and read them there: the time from send to poll."""
+    patience_s = duration_ms(at_most, "--at-most") / 1000
+    writing = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
+    reading = _settings(bootstrap, timeout, topic, settings_of(ConsumerSettings))
+    reading["enable.auto.commit"] = "false"
+    place = TopicPartition(topic, 0)
+    mark = os.urandom(8)
+    payload = _payload(size, at_least=16)
+    with Producer(writing) as producer, Consumer[bytes, bytes](reading) as consumer:
+        consumer.assign([place])
+        consumer.seek_to_end()
+        consumer.position(place)
+        run = _Run(time.perf_counter())
+        sent: list[float] = []
+        while run.records < records:
+            ahead = records if throughput else run.records + 1
+            while len(sent) < ahead and (
+                not throughput or len(sent) <= (time.perf_counter() - run.began) * throughput
+            ):
+                value = mark + len(sent).to_bytes(8, "big") + payload[16:]
+                sent.append(time.perf_counter())
+                producer.send(topic, value, partition=0)
+            for record in consumer.poll(0.001 if throughput else _POLL_S):
+                _arrived(run, record.value or b"", mark, sent)
+            waiting_since = sent[run.records] if run.records < len(sent) else time.perf_counter()
+            if time.perf_counter() - waiting_since > patience_s:
+                raise CommandFailedError(
+                    f"a record that was sent to {place} has not come back after {at_most} "
+                    f"({run.records:,} did)"
+                )
+    _end(run, as_json)
+
+
+def _arrived(run: _Run, value: bytes, mark: bytes, sent: list[float]) -> None:
+    if value[:8] != mark:
+        return  # somebody else writes to the topic too
+    now = time.perf_counter()
+    run.records += 1
+    run.payload_bytes += len(value)
+    run.latencies.append(now - sent[int.from_bytes(value[8:16], "big")])
+    run.ended = now
+
+
+def _settings(
+    bootstrap: str, timeout: str | None, topic: str, given: Mapping[str, str]
+) -> dict[str, str]:
+    servers = bootstrap_servers(bootstrap, timeout)
+    check_topic(bootstrap, topic)
+    return {"client.id": "millstream-bench", **given, "bootstrap.servers": servers}
+
+
+def _payload(size: str, at_least: int = 0) -> bytes:
+    count = size_bytes(size, "--size")
+    if count < at_least:
+        raise typer.BadParameter(f"at least {at_least} bytes", param_hint="--size")
+    return os.urandom(count)
+
+
+def _end(run: _Run, as_json: bool) -> None:
+    found = run.shown()
+    if run.failed:
+        found["failed"] = run.failed
+    if as_json:
+        print_json(found)
+    else:
+        _print(run, found)
+    if run.first_error is not None:
+        complain(f"{run.failed:,} of the records failed: {sentence(run.first_error)}")
+        raise typer.Exit(FAILED)
+
+
+def _print(run: _Run, found: dict[str, object]) -> None:
+    rate = human_bytes(float(str(found["bytes_per_second"])))
+    print(
+        f"{run.records:,} records in {found['seconds']} s: "
+        f"{found['records_per_second']:,} records and {rate} a second"
+    )
+    latency = found.get("latency_ms")
+    if isinstance(latency, dict):
+        print("latency " + ", ".join(f"{name} {value:g} ms" for name, value in latency.items()))

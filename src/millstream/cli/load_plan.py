@@ -1,0 +1,105 @@
+"""`millstream load --plan`: what a load would do, as text or JSON."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millstream.cli.failures import FAILED, complain
+from millstream.cli.output import counted, print_json, print_rows
+
+if TYPE_CHECKING:
+    from millstream.spark.lakehouse.load_plan import LoadPlan
+    from millstream.spark.lakehouse.settings import LoadSettings
+
+
+def show_plan(settings: LoadSettings, *, as_json: bool) -> None:
+    """Print what the load would do; exit code 1 if it would be refused. Nothing is written."""
+    from millstream.spark.lakehouse.load_plan import plan_load
+
+    plans = [plan_load(replace(each, follow=False)) for each in _each_topic(settings)]
+    if as_json:
+        values = [_value(plan) for plan in plans]
+        print_json(values if settings.table.is_per_topic else values[0])
+    else:
+        for plan in plans:
+            _print(plan)
+    refused = [plan for plan in plans if plan.refusal is not None]
+    for plan in refused:
+        complain(f"{plan.table}: {plan.refusal}")
+    if refused:
+        raise typer.Exit(FAILED)
+
+
+def _each_topic(settings: LoadSettings) -> list[LoadSettings]:
+    if not settings.table.is_per_topic:
+        return [settings]
+    from millstream.spark.lakehouse.fan_out import settings_for
+    from millstream.spark.lakehouse.load import source_options_of
+    from millstream.spark.topics import open_topics
+
+    options = source_options_of(settings.source)
+    with open_topics(options) as topics:
+        found = {each.topic for each in topics.topic_partitions(options.subscription)}
+    return [settings_for(settings, topic) for topic in sorted(found)]
+
+
+def _value(plan: LoadPlan) -> dict[str, Any]:
+    return {
+        "table": str(plan.table),
+        "load": plan.load_id,
+        "create": plan.is_new,
+        "columns": [{"name": each.name, "type": str(each.type)} for each in plan.columns],
+        "added": [{"name": each.name, "type": str(each.type)} for each in plan.added],
+        "widened": [
+            {"name": each.name, "from": str(each.before), "to": str(each.after)}
+            for each in plan.widened
+        ],
+        "partitions": [
+            {"topic": each.topic, "partition": each.partition, "from": start, "to": end}
+            for each, (start, end) in sorted(plan.ranges.items())
+        ],
+        "decoded": plan.looked_at,
+        "rejected": plan.rejected,
+        "reasons": dict(plan.reasons),
+        "waitsForRecords": plan.is_waiting,
+        "refused": plan.refusal,
+    }
+
+
+def _print(plan: LoadPlan) -> None:
+    from millstream.spark.lakehouse.reject_limit import in_words
+
+    pending = sum(max(end - start, 0) for start, end in plan.ranges.values())
+    what = "would be created" if plan.is_new else "is there"
+    print(f"{plan.table} {what}; {plan.load_id} would read {counted(pending, 'offset')}")
+    if plan.is_waiting:
+        print("its columns wait for the first record")
+    changes = [*(("add", e.name, str(e.type)) for e in plan.added)]
+    changes += [("widen", e.name, f"{e.before} → {e.after}") for e in plan.widened]
+    if plan.is_new:
+        changes = [("create", e.name, str(e.type)) for e in plan.columns]
+    if changes:
+        print_rows(
+            [{"change": change, "name": name, "type": kind} for change, name, kind in changes],
+            {"change": "CHANGE", "name": "COLUMN", "type": "TYPE"},
+        )
+    elif plan.refusal is None and not plan.is_waiting:
+        print("no column changes")
+    if plan.ranges:
+        print_rows(
+            [
+                {"partition": str(each), "from": start, "to": end}
+                for each, (start, end) in sorted(plan.ranges.items())
+            ],
+            {"partition": "PARTITION", "from": "FROM", "to": "TO"},
+        )
+    if plan.rejected:
+        print(
+            f"of {counted(plan.looked_at, 'record')} decoded, {plan.rejected:,} would be dead "
+            f"letters: {in_words(plan.reasons)}"
+        )
+    elif plan.looked_at:
+        print(f"{counted(plan.looked_at, 'record')} decoded, no dead letters")

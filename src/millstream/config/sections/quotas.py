@@ -1,0 +1,54 @@
+"""Quotas of clients: over which time usage is taken, and defaults."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from millstream.config.definition import Config, int32, int64
+from millstream.config.validators import at_least
+
+MAX_LONG: Final = 2**63 - 1
+
+
+class QuotasSettings(Config):
+    """Quotas themselves are set for users, client ids and addresses (AlterClientQuotas)."""
+
+    quota_window_num: int = int32(
+        "quota.window.num",
+        11,
+        at_least(1),
+        "Windows over which the usage of clients is taken.",
+    )
+    quota_window_size_seconds: int = int32(
+        "quota.window.size.seconds",
+        1,
+        at_least(1),
+        "Length of such a window in seconds.",
+    )
+    controller_quota_window_num: int = int32(
+        "controller.quota.window.num",
+        11,
+        at_least(1),
+        "Windows whose quota of changes of the controller may be used at once.",
+    )
+    controller_quota_window_size_seconds: int = int32(
+        "controller.quota.window.size.seconds",
+        1,
+        at_least(1),
+        "Length of such a window in seconds.",
+    )
+    quota_producer_default: int = int64(
+        "quota.producer.default",
+        MAX_LONG,
+        at_least(1),
+        "Bytes per second of a producer whose user and client id have no quota; brokers before "
+        "Apache Kafka 4.0 had it.",
+        kafka=False,
+    )
+    quota_consumer_default: int = int64(
+        "quota.consumer.default",
+        MAX_LONG,
+        at_least(1),
+        "The same for a consumer.",
+        kafka=False,
+    )

@@ -1,0 +1,1 @@
+"""The metadata store that the brokers of one machine share: its process and its clients."""

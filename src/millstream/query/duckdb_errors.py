@@ -1,0 +1,34 @@
+"""DuckDB's errors as one sentence that names what there is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from millstream.query.topic_table import TopicTable
+
+_KIND: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
+_NO_COLUMN: Final = re.compile(
+    r'Referenced column "(?P<one>[^"]+)" not found'
+    r'|does not have a column named "(?P<other>[^"]+)"'
+)
+
+
+def sentence_of(error: Exception, tables: Mapping[str, TopicTable]) -> str:
+    """Return what is wrong in one line, without the place in the query, which has several."""
+    text = str(error).split("\n\nLINE ")[0]
+    found = _NO_COLUMN.search(text)
+    if found is not None and tables:
+        return _no_column(found["one"] or found["other"], tables)
+    return " ".join(_KIND.sub("", text).split())
+
+
+def _no_column(name: str, tables: Mapping[str, TopicTable]) -> str:
+    columns = {column: topic for topic, table in tables.items() for column in table.schema().names}
+    near = difflib.get_close_matches(name, columns, n=3, cutoff=0.6)
+    there = f"there are {', '.join(columns)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else there
+    formats = ", ".join(f"{topic} as {table.format.name}" for topic, table in tables.items())
+    return f"there is no column {name}; {hint} (read {formats}: --format and --schema change that)"

@@ -1,0 +1,99 @@
+"""Values that are JSON objects as lines in C, ``native/json.c``."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millstream.records.arrow_encoder import as_bytes, describe_binary
+from millstream.records.kernel import Library, Pinned
+from millstream.records.kernel_types import Fault, Structure
+
+TEXT, INTEGER, FRACTION, BOOLEAN, OBJECT, LIST = 1, 2, 4, 8, 16, 32
+"""Kinds of values, as in ``native/kernel.h``."""
+ANY: Final = 0xFF
+
+LINE, NO_OBJECT, OTHER_KIND = 0, 1, 2
+"""What is said of a value."""
+
+_ROOM: Final = 3
+"""Bytes of a null, and more than a line adds to its value."""
+
+
+class _Columns(Structure):
+    """``ms_json_columns``."""
+
+    _fields_ = (
+        ("names", c_void_p),
+        ("offsets", c_void_p),
+        ("kinds", c_void_p),
+        ("count", c_int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The objects of a column: that of row i is at ``starts[i]`` up to ``starts[i + 1]``."""
+
+    text: pa.Buffer
+    starts: npt.NDArray[np.int64]
+    states: npt.NDArray[np.uint8]
+    """LINE, or why a row has none: NO_OBJECT, OTHER_KIND."""
+
+
+class LineMaker:
+    """Makes lines of values whose outermost fields go to columns of certain kinds."""
+
+    def __init__(self, library: Library, kinds: dict[str, int], *, most_deep: int) -> None:
+        self._call = library.json_lines
+        self._most_deep = most_deep
+        names = [name.encode() for name in kinds]
+        self._names = b"".join(names)
+        self._offsets = np.cumsum([0, *map(len, names)], dtype=np.int32)
+        self._kinds = np.array([*kinds.values(), 0], np.uint8)
+        self._pinned = Pinned(self._names)
+        self._columns = _Columns(
+            names=self._pinned.address,
+            offsets=self._offsets.ctypes.data,
+            kinds=self._kinds.ctypes.data,
+            count=len(names),
+        )
+
+    def lines(self, values: pa.Array) -> Lines:
+        """Return the lines of a binary column. ValueError if its offsets do not fit its data."""
+        column = as_bytes(values)
+        rows = len(column)
+        described = describe_binary(column)
+        text = pa.allocate_buffer(_bytes_in(column) + _ROOM * rows)
+        starts = np.empty(rows + 1, np.int64)
+        states = np.empty(rows, np.uint8)
+        fault = Fault()
+        written = self._call(
+            ctypes.addressof(described),
+            rows,
+            ctypes.addressof(self._columns),
+            self._most_deep,
+            text.address,
+            text.size,
+            starts.ctypes.data,
+            states.ctypes.data,
+            ctypes.addressof(fault),
+        )
+        if written < 0:
+            raise ValueError(f"row {fault.index} of a column does not fit its data")
+        return Lines(text.slice(0, written), starts, states)
+
+
+def _bytes_in(column: pa.Array) -> int:
+    _, offsets, data = column.buffers()
+    if offsets is None or data is None or not len(column):
+        return 0
+    kind = np.int64 if column.type in {pa.large_binary(), pa.large_string()} else np.int32
+    bounds = np.frombuffer(offsets, kind)
+    return max(int(bounds[column.offset + len(column)]) - int(bounds[column.offset]), 0)

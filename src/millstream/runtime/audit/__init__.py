@@ -1,0 +1,1 @@
+"""The audit log of a running broker: its clock, its file and its topic."""

@@ -1,0 +1,1 @@
+"""The metrics that clients push to this broker (KIP-714)."""

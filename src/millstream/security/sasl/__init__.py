@@ -1,0 +1,1 @@
+"""SASL mechanisms, each side as a machine of challenges and responses (RFC 4422)."""

@@ -1,0 +1,69 @@
+"""How many tasks run at the same time: as many as there are cores for, here or in Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_UNBOUNDED: Final = 2**31 - 1
+_SPREAD_ROWS: Final = 1 << 20
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do ``work`` for each item, on as many threads as there are cores; return the results in the
+    order of the items. The first error is raised; what has not begun then is left out.
+
+    Decoding, compression and reading release the interpreter's lock.
+    """
+    if len(items) <= 1 or cores() == 1:
+        return [work(each) for each in items]
+    with ThreadPoolExecutor(min(cores(), len(items)), "millstream-task") as pool:
+        waiting = [pool.submit(work, each) for each in items]
+        try:
+            return [each.result() for each in waiting]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def spark_parallelism(spark: SparkSession) -> int:
+    """Return how many tasks a session can run: ``defaultParallelism`` as it is now, and with
+    dynamic allocation what the most executors that are allowed have cores for.
+
+    Through Spark Connect, which does not tell, into how many parts Spark divides rows by itself.
+    """
+    try:
+        context = spark.sparkContext
+    except Exception:  # Connect has errors of its own for what only the JVM has
+        return _parts_of_a_range(spark)
+    return max(context.defaultParallelism, _most_by_allocation(context.getConf()), 1)
+
+
+def _most_by_allocation(conf: SparkConf) -> int:
+    if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+        return 0
+    executors = int(conf.get("spark.dynamicAllocation.maxExecutors", str(_UNBOUNDED)) or 0)
+    if executors >= _UNBOUNDED:
+        return 0  # Spark asks for executors while tasks wait
+    executor_cores = int(conf.get("spark.executor.cores", "1") or 1)
+    return executors * executor_cores // int(conf.get("spark.task.cpus", "1") or 1)
+
+
+def _parts_of_a_range(spark: SparkSession) -> int:
+    from pyspark.sql.functions import spark_partition_id
+
+    rows = spark.range(_SPREAD_ROWS)
+    return max(rows.select(spark_partition_id().alias("part")).distinct().count(), 1)

@@ -1,0 +1,1 @@
+"""Answers under an authorizer, beside those of Apache Kafka 4.3 with its StandardAuthorizer."""

@@ -1,0 +1,25 @@
+"""A change stream with kills ends with a table that equals the database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.system.lakehouse.change_stream import ChangeStream
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_equals_the_database(kind: str, tmp_path: Path) -> None:
+    ChangeStream(tmp_path, kind, records=4_000, parts=2, batch_size="512KB").run()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_under_fire(kind: str, tmp_path: Path) -> None:
+    """Drivers and brokers die."""
+    stream = ChangeStream(tmp_path, kind, records=40_000, kills=4, batch_size="256KB", seed=3)
+    stream.run()
+    assert stream.killed == 4

@@ -1,0 +1,89 @@
+"""When a load that failed is started again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyiceberg.exceptions import CommitStateUnknownException
+
+from millstream.client.errors import (
+    AuthenticationError,
+    BrokerError,
+    ConnectionFailedError,
+    TimedOutError,
+)
+from millstream.model.errors import ErrorCode, MillstreamError
+from millstream.spark.lakehouse import jobs
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import ConcurrentLoadError, TableName
+from millstream.spark.locations.location import StoreError
+from millstream.spark.plan import DataLossError
+
+
+def run(error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Any, *, follow: bool) -> int:
+    """Return how often a load is started that always fails so, at most 20 times."""
+    starts = 0
+
+    class Failing:
+        def run(self, should_stop: Any) -> None:
+            nonlocal starts
+            starts += 1
+            if starts < 20 and not should_stop():
+                raise error
+
+    monkeypatch.setattr(jobs, "_loader", lambda *_: Failing())
+    monkeypatch.setattr(jobs, "_sleep", lambda *_: None)
+    table = TableName("delta", tmp_path / "t")
+    jobs.run_load(LoadSettings(source={"subscribe": "t"}, table=table, follow=follow))
+    return starts
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionFailedError("no broker answers"),
+        TimedOutError("no answer in time"),
+        BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "fetch"),
+        ConcurrentLoadError("another load has committed"),
+        TimeoutError("nothing came"),
+        StoreError("s3://lake/t: operation timed out"),
+        OSError("Generic S3 error: operation timed out"),
+        CommitStateUnknownException("the catalogue did not answer"),
+        RuntimeError("PythonException: millstream.client.errors.ConnectionFailedError: no broker"),
+    ],
+)
+def test_a_load_that_follows_waits_for_what_passes(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    assert run(error, monkeypatch, tmp_path, follow=True) == 20
+    with pytest.raises(type(error)):
+        run(error, monkeypatch, tmp_path, follow=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "starts"),
+    [
+        (AuthenticationError("wrong password"), 5),
+        (BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "fetch"), 5),
+        (MillstreamError("the log is damaged"), 5),
+        (PermissionError(13, "Permission denied"), 5),
+        (AssertionError(), 5),
+        (RuntimeError("the JVM died"), 5),
+        (DataLossError("offsets are gone"), 1),
+    ],
+)
+def test_it_does_not_wait_for_what_does_not(
+    error: Exception, starts: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    seen: list[int] = []
+    failed = jobs._Attempts.failed
+
+    def counted(self: Any, error: Exception) -> float:
+        seen.append(1)
+        return failed(self, error)
+
+    monkeypatch.setattr(jobs._Attempts, "failed", counted)
+    with pytest.raises(type(error)):
+        run(error, monkeypatch, tmp_path, follow=True)
+    assert max(len(seen), 1) == starts

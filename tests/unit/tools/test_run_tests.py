@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOOL = Path(__file__).parents[3] / "tools" / "run_tests.py"
+
+pytestmark = pytest.mark.slow
+
+FAILS = """
+from pathlib import Path
+
+def test_it() -> None:
+    count = Path(__file__).with_suffix(".count")
+    attempts = len(count.read_text()) if count.exists() else 0
+    count.write_text("x" * (attempts + 1))
+    assert attempts >= {times}
+"""
+
+
+def run(directory: Path, tests: dict[str, int]) -> tuple[int, str, dict[str, int]]:
+    """Run tests that fail so many times; the code, the output and how often each ran."""
+    for name, times in tests.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(FAILS.format(times=times))
+    (directory / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    done = subprocess.run(
+        [sys.executable, str(TOOL)], cwd=directory, capture_output=True, text=True, check=False
+    )
+    runs = {
+        name: len((directory / name).with_suffix(".count").read_text().strip()) for name in tests
+    }
+    return done.returncode, done.stdout, runs
+
+
+def test_a_test_that_failed_once_is_run_again_and_named(tmp_path: Path) -> None:
+    code, output, runs = run(tmp_path, {"tests/system/test_a.py": 1, "tests/system/test_b.py": 0})
+    assert code == 0
+    assert "second attempt only:\n  tests/system/test_a.py::test_it" in output
+    assert runs == {"tests/system/test_a.py": 2, "tests/system/test_b.py": 1}
+
+
+def test_one_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
+    code, _, runs = run(tmp_path, {"tests/system/test_a.py": 2})
+    assert code == 1
+    assert runs == {"tests/system/test_a.py": 2}
+
+
+def test_many_failures_have_no_second_attempt(tmp_path: Path) -> None:
+    code, _, runs = run(tmp_path, {f"tests/system/test_{each}.py": 1 for each in "abcdef"})
+    assert code == 1
+    assert set(runs.values()) == {1}
+
+
+def test_failures_of_an_earlier_run_are_not_run_again(tmp_path: Path) -> None:
+    run(tmp_path, {"tests/system/test_a.py": 2})
+    (tmp_path / "tests/system/test_a.py").unlink()
+    code, output, _ = run(tmp_path, {"tests/system/test_b.py": 1})
+    assert code == 0
+    assert "test_a" not in output
