@@ -29,7 +29,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> str:
         (["SELECT 1", "--max-rejects", "x"], 2, "max_rejects: it takes a share (5%)"),
         (["SELECT 1", "--lateness", "x"], 2, "--lateness"),
         (["SELECT 1", "--topic-format", "hits"], 2, "'hits' is not KEY=VALUE"),
-        (["SELECT 1", "--output", "orc", "x"], 1, "a file is one of json, csv, parquet"),
+        (["SELECT 1", "--output", "orc", "x"], 2, "a file is one of json, csv, parquet"),
     ],
 )
 def test_errors(
