@@ -395,6 +395,7 @@ def topic_of(broker: BrokerProcess) -> list[dict[str, Any]]:
         return []
 
 
+@pytest.mark.long
 def test_what_the_rate_limit_leaves_out_is_told(tmp_path: Path) -> None:
     settings = to("topic", ["produce.allowed"]) | {
         "audit.log.repeat.interval.ms": "0",

@@ -109,6 +109,7 @@ def accounted(log: str, text: str) -> int:
     return sum(1 if found is None else int(found[1]) for found in left_out)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["tls", "sasl"])
 def test_ten_thousand_peers_that_stay_in_the_handshake(
     request: pytest.FixtureRequest, kind: str, record_property: pytest.RecordProperty

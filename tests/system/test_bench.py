@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.system
 def test_a_quick_run_has_figures_for_the_broker_and_the_raw_limit(tmp_path: Path) -> None:
     options = ["--quick", "--no-kafka", "--pairs", "1", "--only", "64 KB, 4"]
@@ -44,6 +45,7 @@ def test_a_quick_run_has_figures_for_the_broker_and_the_raw_limit(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["results"]
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("only", "figures"),

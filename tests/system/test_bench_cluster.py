@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the ZooKeeper of the cluster is in PySpar
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 @pytest.mark.system
 @pytest.mark.slow
 def test_a_quick_run_measures_three_brokers(tmp_path: Path) -> None:

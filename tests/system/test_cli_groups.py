@@ -201,6 +201,7 @@ def test_a_share_consumer_takes_no_pattern(broker: BrokerProcess) -> None:
         member.subscribe(SubscriptionPattern("a.*"))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_group_reads_to_the_end_and_no_further(
     broker: BrokerProcess, new_topic: Callable[[], str]
 ) -> None:

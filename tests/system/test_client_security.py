@@ -191,6 +191,7 @@ def test_transactions_and_a_share_group(site: Site) -> None:
     assert values
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", MECHANISMS)
 def test_sessions_are_renewed_while_records_flow(site: Site, way: str) -> None:
     given = site.settings(way)

@@ -377,6 +377,7 @@ def test_one_command_runs_a_cluster_and_ctrl_c_stops_it(tmp_path: Path) -> None:
             process.stdout.close()
 
 
+@pytest.mark.long
 def test_brokers_stop_although_zookeeper_is_gone(tmp_path: Path) -> None:
     with ClusterSite(tmp_path, brokers=2) as site:
         with admin_of(site.bootstrap) as admin:

@@ -169,7 +169,13 @@ class Production(threading.Thread):
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
 @pytest.mark.parametrize(
-    "count", [60_000, pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
+    "count",
+    [
+        60_000,
+        pytest.param(
+            1_000_000, marks=[pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
+        ),
+    ],
 )
 def test_members_come_and_go_and_the_broker_dies_while_a_producer_writes(
     tmp_path: Path, strategy: str, count: int
@@ -362,6 +368,7 @@ def write_with_aiokafka(broker: BrokerProcess, count: int) -> int:
     return asyncio.run(write())
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("new_client", "write"),

@@ -110,6 +110,7 @@ COOPERATIVE = "partition.assignment.strategy=cooperative-sticky"
 HEARTBEATS = "group.protocol=consumer"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [(EAGER,), (COOPERATIVE,), (HEARTBEATS,), (HEARTBEATS, EAGER), (COOPERATIVE, HEARTBEATS)],

@@ -52,6 +52,7 @@ def written_to(bootstrap: str) -> Iterator[None]:
         writer.join(60)
 
 
+@pytest.mark.long
 def test_nothing_is_disturbed_and_nothing_is_wrong(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -84,6 +84,7 @@ class Report:
         self._begun = time.monotonic()
 
 
+@pytest.mark.long
 def test_ten_thousand_partitions_are_served(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     broker.start()

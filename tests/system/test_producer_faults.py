@@ -81,6 +81,7 @@ def read(proxy: FaultProxy, topic: str, partition: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_neither_lost_nor_doubled_nor_reordered(proxy: FaultProxy) -> None:
     topics = [NewTopic(f"run-{seed}", PARTITIONS, 1) for seed in range(RUNS)]
     with Admin(bootstrap_servers=proxy.bootstrap) as admin:

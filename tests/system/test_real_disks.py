@@ -164,6 +164,7 @@ def new_topic(broker: BrokerProcess) -> None:
         create_topic(wire, "t", PARTITIONS, CONFIGS)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(150)
 def test_the_power_of_an_ext4_fails_under_load(ext4: Path, tmp_path: Path) -> None:
     """Twice: each time all that was ever acknowledged is there afterwards."""

@@ -177,6 +177,7 @@ def test_kafka_python(broker: BrokerProcess, mechanism: str) -> None:
     consumer.close()
 
 
+@pytest.mark.long
 def test_a_client_goes_on_beyond_the_end_of_its_session(broker: BrokerProcess) -> None:
     producer = Producer(confluent(broker, "PLAIN", "admin", ADMIN_SECRET))
     failures: list[object] = []

@@ -92,6 +92,7 @@ def typed(blocks: list[Block], directory: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("with_spark", [False, pytest.param(True, marks=pytest.mark.spark)])
 def test_every_command_of_the_page_works(tmp_path: Path, with_spark: bool) -> None:
     page = PAGE.read_text()

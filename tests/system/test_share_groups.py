@@ -38,6 +38,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_ten_members_of_which_three_die(broker: BrokerProcess, tmp_path: Path) -> None:
     with Admin(bootstrap_servers=broker.bootstrap) as admin:

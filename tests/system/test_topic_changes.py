@@ -157,6 +157,7 @@ def check(broker: BrokerProcess, known: dict[str, Topic | None]) -> None:
                 topic.values[partition] = [value or b"" for value in values]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_changes_of_topics_are_whole(tmp_path: Path, seed: int) -> None:

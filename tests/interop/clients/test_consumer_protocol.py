@@ -35,6 +35,7 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
     broker.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
 def test_a_story(
     group_broker: BrokerProcess, new_topic: Callable[[], str], story: Callable[[str, str], None]
@@ -76,6 +77,7 @@ def test_a_group_of_both_protocols(
     share_a_group(group_broker.bootstrap, new_topic(), "range", kinds)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pair", [(Librdkafka, LibrdkafkaByHeartbeats), (Ours, OursByHeartbeats)])
 def test_a_rolling_upgrade_and_back_under_load(
     group_broker: BrokerProcess,

@@ -205,6 +205,7 @@ def share_a_group(bootstrap: str, topic: str, strategy: str, kinds: list[type[Me
             each.stop()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [Ours, Librdkafka, KafkaPython])
 @pytest.mark.parametrize("strategy", ["range", "roundrobin"])

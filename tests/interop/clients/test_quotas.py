@@ -71,6 +71,7 @@ def test_a_producer_of_librdkafka_hears_of_its_quota(limited: BrokerProcess) -> 
     assert fill(limited, "t", "another") == []
 
 
+@pytest.mark.long
 def test_a_consumer_of_librdkafka_hears_of_its_quota(limited: BrokerProcess) -> None:
     fill(limited, "filled", "filler")
     limit(limited, "lib-consumer", "consumer_byte_rate")
@@ -96,6 +97,7 @@ def test_a_consumer_of_librdkafka_hears_of_its_quota(limited: BrokerProcess) -> 
     assert any(each.throttle_time > 0 for each in throttles)
 
 
+@pytest.mark.long
 def test_aiokafka_is_told_of_its_quotas(
     limited: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def test_records_are_released_rejected_and_accepted(
     assert set(accepted.values()) == {1}
 
 
+@pytest.mark.long
 def test_a_group_of_librdkafkas_consumer_and_ours(
     broker: BrokerProcess, new_topic: Callable[[], str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_there_are_as_many_segments(tiny: BrokerProcess) -> None:
     assert [int(name.stem) for name in names] == starts
 
 
+@pytest.mark.long
 def test_confluent_kafka(tiny: BrokerProcess) -> None:
     consumer = Consumer(
         {"bootstrap.servers": tiny.bootstrap, "group.id": "g", "enable.partition.eof": True}

@@ -166,6 +166,7 @@ def test_librdkafka_is_fenced_by_its_successor(broker: BrokerProcess, topic: str
     assert values(broker, topic, 1) == ["successor"]
 
 
+@pytest.mark.long
 def test_librdkafka_of_a_transaction_that_takes_too_long(broker: BrokerProcess, topic: str) -> None:
     slow = librdkafka(broker, f"tx-{topic}", **{"transaction.timeout.ms": 1_000})
     slow.begin_transaction()

@@ -19,6 +19,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
         yield started
 
 
+@pytest.mark.long
 def test_librdkafka(cluster: ClusterProcesses, tmp_path: Path) -> None:
     classic = (*CLASSIC_TIMES, "partition.assignment.strategy=range")
     program = command("librdkafka_reader.py")

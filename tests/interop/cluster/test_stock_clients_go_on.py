@@ -234,5 +234,6 @@ def test_java(cluster: ClusterProcesses) -> None:
     story(cluster, ["java"], (*EVENTS, a_move_by_kafkas_own_tool))
 
 
+@pytest.mark.long
 def test_librdkafka_and_kafka_python(cluster: ClusterProcesses) -> None:
     story(cluster, ["librdkafka", "kafka-python"], EVENTS)

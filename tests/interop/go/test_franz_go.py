@@ -25,6 +25,7 @@ PARTITIONS = 3
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.slow,
+    pytest.mark.long,  # builds the Go program
     pytest.mark.timeout(BUILD_TIMEOUT_S + TIMEOUT_S),
     pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the path"),
 ]

@@ -148,6 +148,7 @@ def test_a_client_that_does_not_trust_the_broker_says_so(
     is_refused(answer, client.authority, client.authority.told)
 
 
+@pytest.mark.long
 @each_way()
 def test_without_a_rule_it_names_what_it_may_not_do(
     site: SecuredBroker, started: Start, client: Client, way: Way

@@ -154,6 +154,7 @@ def _is_whole(cluster: ClusterProcesses, index: int) -> bool:
     return state is not None and len(state.isr) == 3
 
 
+@pytest.mark.long
 def test_each_input_is_counted_once(cluster: ClusterProcesses) -> None:
     make(cluster)
     with Copier(cluster.bootstrap, seed=7) as copier:

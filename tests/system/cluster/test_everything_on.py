@@ -496,6 +496,7 @@ def cluster(tmp_path: Path) -> Iterator[SecuredCluster]:
         yield started
 
 
+@pytest.mark.long
 def test_a_cluster_with_everything_on(cluster: SecuredCluster) -> None:
     try:
         goes_through_everything(cluster)

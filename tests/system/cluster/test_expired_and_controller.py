@@ -65,6 +65,7 @@ def kill_controller(cluster: SecuredCluster, controller: int, expired: int) -> N
         cluster[expired].process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_the_controller_dies_while_a_certificate_is_expired(cluster: SecuredCluster) -> None:
     settings: dict[str, Any] = {**cluster.of_user("admin"), "sasl.mechanism": "PLAIN"}
     admin = AdminClient({**QUICK, **settings})

@@ -113,11 +113,14 @@ CELLS: Final = tuple(
     )
 )
 
+LONG: Final = {("clean", "shutdown", "controller")}
+"""The cell that takes longest, half a minute."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Say over which stores each cell runs."""
     cells = [
-        (store, *cell)
+        pytest.param(store, *cell, marks=[pytest.mark.long] if cell in LONG else [])
         for store in STORES
         for cell in CELLS
         if store in stores_for("-".join(cell), ["-".join(each) for each in TELLING])

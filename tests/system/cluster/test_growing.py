@@ -55,6 +55,7 @@ def placed(cluster: ClusterProcesses) -> dict[tuple[str, int], tuple[set[int], s
     }
 
 
+@pytest.mark.long
 def test_a_fourth_broker_takes_over_from_the_first_under_load(cluster: ClusterProcesses) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     wanted = NewTopic(TOPIC, PARTITIONS, 3, config={"min.insync.replicas": "2"})

@@ -143,6 +143,7 @@ def make_offsets_topic(site: FaultySite) -> None:
     wait_until(found, "a coordinator")
 
 
+@pytest.mark.long
 def test_a_coordinator_cut_from_zookeeper_does_not_answer_for_its_successor(
     site: FaultySite,
 ) -> None:

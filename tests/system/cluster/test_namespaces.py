@@ -52,6 +52,7 @@ def test_a_leader_cut_from_the_brokers_and_not_from_zookeeper(site: NamespacedSi
     assert refused not in read_all(site.bootstrap, topic, history, "last")[topic, 0].values()
 
 
+@pytest.mark.long
 def test_a_leader_cut_from_zookeeper_and_not_from_the_brokers(site: NamespacedSite) -> None:
     topic = "cut-from-store"
     site.create(topic, (1, 2, 3))

@@ -115,6 +115,7 @@ def options(cluster: ClusterSite) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_brokers_authenticate_with_tokens_that_are_replaced(
     cluster: ClusterSite, endpoint: Endpoint
 ) -> None:

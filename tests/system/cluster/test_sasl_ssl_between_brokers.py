@@ -54,6 +54,7 @@ def in_sync(admin: AdminClient) -> list[set[int]]:
     return [set(partitions[index].isrs) for index in sorted(partitions)]
 
 
+@pytest.mark.long
 def test_a_wrong_password_and_an_expired_certificate(cluster: SecuredCluster) -> None:
     settings: dict[str, Any] = {**cluster.of_user("admin"), "sasl.mechanism": "PLAIN"}
     admin = AdminClient({**QUICK, **settings})

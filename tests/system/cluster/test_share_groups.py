@@ -15,6 +15,7 @@ from millstream.client.core.admin.topics import NewTopic
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(500)]
 
 
+@pytest.mark.long
 def test_the_leader_dies_among_ten_members_of_which_three_die(tmp_path: Path) -> None:
     settings = {
         **SETTINGS,

@@ -152,6 +152,7 @@ def wait_for_more(cluster: ClusterProcesses, writer: Writer) -> None:
     cluster.until(is_enough, "ten more transactions")
 
 
+@pytest.mark.long
 def test_numbers_are_committed_once_while_coordinators_die(cluster: ClusterProcesses) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).get_all()

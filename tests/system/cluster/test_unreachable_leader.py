@@ -57,6 +57,7 @@ def _lose_touch_with_a_leader(site: FaultySite, *, leads_cluster: bool, resets: 
     assert problems(site, topic, history) == []
 
 
+@pytest.mark.long
 def test_a_follower_that_reaches_no_leader_moves_no_leadership(tmp_path: Path) -> None:
     with FaultySite(tmp_path, NO_REBALANCE) as site:
         controller = site.controller_id()
