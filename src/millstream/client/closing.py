@@ -33,7 +33,15 @@ class AsyncClosing(ABC):
     async def close(self) -> None:
         """Close and release everything; further calls do nothing."""
 
+    async def start(self) -> None:  # noqa: B027
+        """Begin, which ``async with`` does too. A second call does nothing.
+
+        Connections are made when they are needed, so nothing is waited for. Only a Producer has to
+        be started before it is used: it may be made where no event loop runs.
+        """
+
     async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(

@@ -10,7 +10,6 @@ import heapq
 import logging
 import os
 import random
-import selectors
 import socket
 import time
 from collections import deque
@@ -21,6 +20,7 @@ from millstream.client.core.loop import TransportEvents
 from millstream.client.core.security import PLAINTEXT, Security
 from millstream.client.settings import Address
 from millstream.client.socket_transport import SocketTransport
+from millstream.platform import make_selector
 
 log = logging.getLogger("millstream.client")
 
@@ -73,7 +73,7 @@ class SelectorLoop:
         self.cancelled = 0
         self._send_bytes = send_bytes
         self._receive_bytes = receive_bytes
-        self._selector = selectors.DefaultSelector()
+        self._selector = make_selector()
         self._timers: list[Timer] = []
         self._order = 0
         self._soon: deque[Callable[[], None]] = deque()

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.client.core.loop import TransportEvents
+from millstream.platform import CONNECTING, send_pieces
 from millstream.records.crc32c import Buffer
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class SocketTransport:
             if size > 0:
                 handle.setsockopt(socket.SOL_SOCKET, option, size)
         code = handle.connect_ex(address)
-        if code not in (0, errno.EINPROGRESS):
+        if code not in CONNECTING:
             raise OSError(code, "connect")
         self._loop.watch(handle, selectors.EVENT_WRITE, self)
 
@@ -143,7 +144,7 @@ class SocketTransport:
         while self._unsent and handle is not None:
             pieces = [self._unsent[i] for i in range(min(len(self._unsent), _PIECES_AT_ONCE))]
             try:
-                count = handle.sendmsg(pieces)
+                count = send_pieces(handle, pieces)
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:

@@ -31,6 +31,7 @@ from millstream.client.selector_loop import SelectorLoop, look_up, no_address
 from millstream.client.settings import Address
 from millstream.client.socket_transport import SocketTransport
 from millstream.model.deferred import Deferred
+from millstream.platform import after_fork_in_child
 
 T = TypeVar("T")
 
@@ -53,7 +54,7 @@ def _after_fork() -> None:
         loop.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+after_fork_in_child(_after_fork)
 
 
 class ThreadLoop(SelectorLoop):

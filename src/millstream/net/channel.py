@@ -17,6 +17,7 @@ from typing import Final, Protocol, TypeAlias
 from millstream.model.errors import ProtocolError
 from millstream.net.tls_handshake import TlsHandshake
 from millstream.net.transport import PlainTransport, Scratch, TlsTransport, Transport
+from millstream.platform import CONNECTING
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing
 
@@ -191,7 +192,7 @@ class Channel:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         failure = sock.connect_ex(address)
-        if failure not in (0, errno.EINPROGRESS):
+        if failure not in CONNECTING:
             raise OSError(failure, os.strerror(failure))
         self._loop.add_writer(sock.fileno(), self._on_connected)
 

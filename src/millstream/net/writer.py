@@ -8,12 +8,12 @@ sent with MSG_MORE, so that header and records share packets. Encrypted sockets 
 
 from __future__ import annotations
 
-import os
 import socket
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from millstream.platform import send_file
 from millstream.protocol.outgoing import Payload, Records
 
 _BYTES = (bytes, bytearray, memoryview)
@@ -87,7 +87,7 @@ class SocketWriter:
                 if isinstance(chunk, _BYTES):
                     sent = self._socket.send(chunk, _MSG_MORE if index < last else 0)
                 else:
-                    sent = os.sendfile(self._fd, chunk.fileno(), chunk.position, size)
+                    sent = send_file(self._fd, chunk.fileno(), chunk.position, size)
                     if sent == 0 < size:
                         raise ConnectionResetError(SHORT_FILE)
             except (BlockingIOError, InterruptedError):
@@ -120,7 +120,7 @@ class SocketWriter:
 
     def _send_slice(self, piece: Payload) -> None:
         remaining = len(piece) - self._offset
-        sent = os.sendfile(
+        sent = send_file(
             self._fd,
             piece.fileno(),
             piece.position + self._offset,

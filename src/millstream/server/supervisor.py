@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final, Protocol
 
 from millstream.model.errors import MillstreamError
+from millstream.platform import make_selector
 from millstream.zookeeper.embedded import die_with_parent
 
 log = logging.getLogger(__name__)
@@ -218,7 +219,7 @@ class Supervisor:
         self._outlet = outlet
         self._on_ready = on_ready
         self._passes_hang_up = passes_hang_up
-        self._selector = selectors.DefaultSelector()
+        self._selector = make_selector()
         self._lines: dict[int, bytes] = {}
         self._is_serving = False
         self._stops = 0

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import millstream
+from millstream.platform import make_selector
 from millstream.testing.errors import TestBrokerError
 from millstream.testing.frames import READ_BYTES, Frame, Unpacker, pack
 
@@ -178,7 +179,7 @@ class HostProcess:
         self._processes: dict[int, HostedProcess] = {}
         self._ended_early: dict[int, int] = {}
         self._lock = threading.Lock()
-        self._selector = selectors.DefaultSelector()
+        self._selector = make_selector()
         self._woken, self._waker = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._directory: Future[str] = Future()
