@@ -30,8 +30,8 @@ test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/run_tests.py -n 2 -m 'not spark and not long'
-	$(BIN)/python tools/run_tests.py -m spark
+	$(BIN)/python tools/run_tests.py -n 3 -m 'not spark and not long'
+	$(BIN)/python tools/run_tests.py -n 2 --dist loadfile -m 'spark and not long'
 
 test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
 	$(BIN)/python tools/run_tests.py -n 2 -m long

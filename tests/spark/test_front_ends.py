@@ -72,6 +72,7 @@ def test_load_audit_and_report(broker: BrokerProcess, access_log: str, tmp_path:
     assert "<svg" in page.read_text()
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_between_two_batches(
     broker: BrokerProcess, access_log: str, tmp_path: Path
 ) -> None:
@@ -220,6 +221,7 @@ def run_apart(script: str, *, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_spark_connect(broker: BrokerProcess, access_log: str, tmp_path: Path) -> None:
     script = f"""
 from millstream.spark import load, session
@@ -238,6 +240,7 @@ spark.stop()
     assert "rows 200" in run_apart(script, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_a_declarative_pipeline(broker: BrokerProcess, access_log: str, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(ROOT / "examples" / "declarative", project)

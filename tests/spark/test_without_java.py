@@ -24,6 +24,7 @@ spark.stop()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_bundled_java_runs_spark(
     broker: BrokerProcess, topic: str, values: Callable[..., None], tmp_path: Path
