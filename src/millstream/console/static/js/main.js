@@ -1,0 +1,89 @@
+// Starts the console: the frame, the routes, the session.
+
+import * as api from "./api.js";
+import { h, put } from "./dom.js";
+import { startKeys } from "./keys.js";
+import { empty, failureBox, heading, Life } from "./page.js";
+import { acls } from "./pages/acls.js";
+import { explained } from "./pages/explained.js";
+import { group } from "./pages/group.js";
+import { groups } from "./pages/groups.js";
+import { overview } from "./pages/overview.js";
+import { tables } from "./pages/tables.js";
+import { topic } from "./pages/topic.js";
+import { topics } from "./pages/topics.js";
+import { transactions } from "./pages/transactions.js";
+import { find, here, link, route } from "./router.js";
+import { state } from "./state.js";
+import { startTheme } from "./theme.js";
+
+const PAGES = [
+  [[], "Overview", "g o"], [["topics"], "Topics", "g t"], [["groups"], "Groups", "g r"], [["transactions"], "Transactions", "g x"],
+  [["acls"], "Access rules", "g a"], [["tables"], "Loads and tables", "g l"], [["explained"], "The log explained", "g e"],
+];
+
+route("/", overview);
+route("/topics", topics);
+route("/topics/:topic", topic);
+route("/topics/:topic/:tab", topic);
+route("/groups", groups);
+route("/groups/:group", group);
+route("/transactions", transactions);
+route("/acls", acls);
+route("/tables", tables);
+route("/explained", explained);
+
+let life = new Life();
+
+function frame(path) {
+  const first = path.split("/")[1] ?? "";
+  put(document.getElementById("nav"), PAGES.map(([place, label, keys]) => h("a", {
+    href: link(place), "aria-current": (place[0] ?? "") === first ? "page" : null,
+  }, label, h("kbd", { "aria-hidden": "true" }, keys))));
+}
+
+function show() {
+  const { path, query } = here();
+  const main = document.getElementById("main");
+  life.end();
+  life = new Life();
+  frame(path);
+  window.scrollTo(0, 0);
+  const found = find(path, query);
+  if (!found) {
+    put(main, heading("No such page"), empty("There is no page at this address", h("a", { href: "#/" }, "Go to the overview")));
+    return;
+  }
+  try {
+    found.show(main, found.values, life);
+  } catch (error) {
+    console.error(error);
+    put(main, failureBox({ what: `This page failed: ${error.message}`, where: path, next: "Reload the page. If it fails again, report it with the text above." }, show));
+  }
+  main.focus({ preventScroll: true });
+}
+
+async function session() {
+  const mode = document.getElementById("mode");
+  try {
+    Object.assign(state, await api.session());
+    const cluster = document.getElementById("cluster");
+    cluster.textContent = state.cluster_id ?? state.bootstrap;
+    cluster.title = `Connected through ${state.bootstrap}`;
+    mode.textContent = state.read_only ? "Read only" : "Can write";
+    mode.className = `mode${state.read_only ? "" : " writes"}`;
+    mode.title = state.read_only ? "Nothing can be changed here. Start the console with --allow-writes to produce records and reset groups." : "Records can be produced and groups reset here.";
+  } catch {
+    setTimeout(session, 3000);
+  }
+}
+
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  document.getElementById("main").focus();
+});
+startTheme();
+startKeys();
+window.addEventListener("hashchange", show);
+await Promise.race([session(), new Promise((resolve) => { setTimeout(resolve, 400); })]);
+show();
