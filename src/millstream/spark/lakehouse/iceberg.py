@@ -130,33 +130,41 @@ class IcebergTableFiles:
         return True
 
     def create(self, layout: Layout) -> None:
-        """See :class:`Table`."""
-        if self.exists():
-            table = self._load()
-            check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
-            found = [table.schema().find_column_name(e.source_id) for e in table.spec().fields]
-            wanted = [layout.event_time] if layout.event_time is not None else []
-            check_same_split(self.name, [each or "?" for each in found], wanted)
-            return
-        begun = self._home.is_there() or not has_foreign_entries(self.data_directory)
-        own = ("metadata", *self._home.own_files)
-        place = TableName(self.name.kind, self._home.path)
-        check_new_directory(place, (*own, self.data_directory.name) if begun else own)
-        self.data_directory.make_directory()
+        """See :class:`Table`. Of several processes one makes it; the others check its columns."""
+        if not self.exists():
+            begun = self._home.is_there() or not has_foreign_entries(self.data_directory)
+            own = ("metadata", *self._home.own_files)
+            place = TableName(self.name.kind, self._home.path)
+            check_new_directory(place, (*own, self.data_directory.name) if begun else own)
+            self.data_directory.make_directory()
+            with self._home.alone():
+                if not self.exists() and self._make(layout):
+                    return
+        table = self._load()
+        check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
+        found = [table.schema().find_column_name(e.source_id) for e in table.spec().fields]
+        wanted = [layout.event_time] if layout.event_time is not None else []
+        check_same_split(self.name, [each or "?" for each in found], wanted)
+
+    def _make(self, layout: Layout) -> bool:
+        """Make the table; False if another process has made it meanwhile."""
         catalog = self._home.catalog()
         make_namespace(catalog, self._identifier)
-        with (
-            contextlib.suppress(TableAlreadyExistsError),
-            catalog.create_table_transaction(
+        try:
+            with catalog.create_table_transaction(
                 self._identifier,
                 schema=layout.schema,
                 location=file_uri(self._home.path),
                 properties=dict(layout.properties),
-            ) as transaction,
-        ):
-            if layout.event_time is not None:
-                with transaction.update_spec() as spec:
-                    spec.add_field(layout.event_time, DayTransform(), layout.partition_column)
+            ) as transaction:
+                if layout.event_time is not None:
+                    with transaction.update_spec() as spec:
+                        spec.add_field(layout.event_time, DayTransform(), layout.partition_column)
+        except (TableAlreadyExistsError, CommitFailedException):
+            if not self.exists():
+                raise
+            return False
+        return True
 
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from sqlalchemy.exc import OperationalError
 
 from millstream.model.errors import ConfigError
 from millstream.spark.locations.directories import LocalPath
@@ -34,6 +35,7 @@ from millstream.spark.locations.location import FoundFile, Location, parse_locat
 _OWN_NAMESPACE: Final = "millstream"
 _DEAD_LETTERS: Final = "_dead_letters"
 _CATALOG_FILE: Final = "catalog.db"
+_SQL_TABLES: Final = 2
 _KEYS_S: Final = 600
 _OF_FILE_IO: Final[Mapping[str, str]] = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
@@ -105,7 +107,17 @@ class OwnCatalog:
         return (self.path / _CATALOG_FILE).is_file()
 
     def catalog(self) -> Catalog:
-        """See :class:`IcebergHome`."""
+        """See :class:`IcebergHome`.
+
+        A catalogue without its two SQL tables gets them here. Another process may make one of them
+        between the look and the making; each such failure leaves one less to make.
+        """
+        for _ in range(_SQL_TABLES):
+            with contextlib.suppress(OperationalError):
+                return self._open()
+        return self._open()
+
+    def _open(self) -> Catalog:
         return SqlCatalog(
             "millstream",
             uri=f"sqlite:///{self.path / _CATALOG_FILE}",

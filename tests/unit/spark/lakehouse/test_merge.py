@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+import struct
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.lake_readers import READERS, library_rows, rows_of
 
+from millstream.model.errors import MillstreamError
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats.changes import CHANGE
 from millstream.spark.lakehouse.formats.debezium import DELETE, TRUNCATE, UPSERT
@@ -20,6 +24,8 @@ from millstream.spark.lakehouse.table import Layout, MergeTable, TableName, open
 
 COLUMNS = pa.schema([("id", pa.int64()), ("region", pa.string()), ("n", pa.int64()), *METADATA])
 KEY = ("id", "region")
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 
 
 class Change(NamedTuple):
@@ -105,6 +111,46 @@ def test_the_order_of_the_rows_of_a_batch_says_nothing() -> None:
         for rows in (batch, batch[::-1]):
             found = newest(as_rows(rows), KEY).rows["n"].to_pylist()
             assert found == [12, 20, 31, 43][: 2 if batch is one else 4]
+
+
+def delete_by_vector(table: Path, *rows: int) -> None:
+    """Delete rows of the only file of a Delta table as Spark does, with an inline deletion vector
+    (Delta protocol, "Deletion Vector Format": z85 of a magic number and a Roaring bitmap array).
+    """
+    log = table / "_delta_log"
+    lines = [line for each in sorted(log.glob("*.json")) for line in each.read_text().splitlines()]
+    add = next(action["add"] for line in lines if "add" in (action := json.loads(line)))
+    header = struct.pack("<IQIIIHHI", 1681511377, 1, 0, 12346, 1, 0, len(rows) - 1, 16)
+    bitmap = header + struct.pack(f"<{len(rows)}H", *rows)
+    encoded = base64.b85encode(bitmap).translate(bytes.maketrans(_B85, _Z85))
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": encoded.decode(),
+        "sizeInBytes": len(bitmap),
+        "cardinality": len(rows),
+    }
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    gone = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
+    actions = [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
+        {"remove": gone},
+        {"add": {**add, "deletionVector": vector}},
+    ]
+    version = len(list(log.glob("*.json")))
+    text = "\n".join(json.dumps(each) for each in actions)
+    (log / f"{version:020}.json").write_text(text)
+
+
+def test_deletion_vectors_of_other_programs_are_refused(tmp_path: Path) -> None:
+    """deltalake's commit would not remove the vector with its file: the row would be back."""
+    site = Site(open_merge_table(TableName("delta", tmp_path / "table")))
+    site.merge(*(Change(each, each, 0, each, 5) for each in range(4)))
+    delete_by_vector(tmp_path / "table", 1, 2)
+    assert list(site.table.deleted_rows().values()) == [[1, 2]]
+    files = site.table.files()
+    with pytest.raises(MillstreamError, match="deletion vectors"):
+        site.merge(Change(0, 10, 0, 10, 6))
+    assert site.table.files() == files
 
 
 def test_an_older_record_that_comes_again_changes_nothing(site: Site) -> None:

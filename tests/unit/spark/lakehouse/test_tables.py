@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -363,6 +365,25 @@ def test_a_table_whose_making_died_is_made(tmp_path: Path) -> None:
     open_table(delta).create(Layout(schema=SCHEMA))
     assert open_table(iceberg).exists()
     assert open_table(delta).exists()
+
+
+def test_first_loads_at_once_make_one_table(tmp_path: Path) -> None:
+    """Each looks, sees nothing, and makes the SQL tables of the catalogue, and then the table."""
+    together = threading.Barrier(4)
+
+    def make(number: int, fields: pa.Schema) -> None:
+        together.wait()
+        open_table(TableName("iceberg", tmp_path / str(number))).create(Layout(schema=fields))
+
+    other = pa.schema([("x", pa.int8())])
+    for number in range(4):
+        together.reset()
+        with ThreadPoolExecutor(4) as pool:
+            made = [pool.submit(make, number, each) for each in (SCHEMA, SCHEMA, SCHEMA, other)]
+        refused = [error for each in made if (error := each.exception())]
+        assert all(type(each) is ConfigError for each in refused), refused
+        assert len(refused) in (1, 3), "who had other columns than the first is told so"
+        assert open_table(TableName("iceberg", tmp_path / str(number))).exists()
 
 
 def test_a_table_stays_split_as_it_is(kind: str, tmp_path: Path) -> None:
