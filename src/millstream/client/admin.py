@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from millstream.client.closing import Closing
 from millstream.client.core.admin.core import AdminCore
+from millstream.client.core.keywords import AdminKeywords
 from millstream.client.core.settings import AdminSettings
 from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.references import read_given
@@ -52,7 +53,9 @@ class Admin(Closing):
     call as a whole fails.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[AdminKeywords]
+    ) -> None:
         read = read_given(AdminSettings, settings, keywords)
         self._loop = ThreadLoop(
             f"millstream-admin-{read.client_id}",

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.core import ConsumerCore
@@ -35,6 +35,7 @@ from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener
+from millstream.client.core.keywords import ConsumerKeywords
 from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.metadata import Partition
 from millstream.client.references import read_given
@@ -76,7 +77,9 @@ class Consumer(Closing, Generic[K, V]):
     committing, with a ResourceWarning.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[ConsumerKeywords]
+    ) -> None:
         chosen = read_given(ConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
+from millstream.client.core.keywords import ProducerKeywords
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -136,7 +137,9 @@ class Producer(Closing):
     which is logged.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[ProducerKeywords]
+    ) -> None:
         self._settings = read_producer_settings(looked_up(settings), looked_up(keywords))
         self._loop = ThreadLoop(
             f"millstream-producer-{self._settings.client_id}",

@@ -11,11 +11,12 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, Unpack, cast
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.keywords import ShareConsumerKeywords
 from millstream.client.core.share.acknowledgements import Acknowledged, AcknowledgeType
 from millstream.client.core.share.callback import AcknowledgementCallback, report
 from millstream.client.core.share.core import ShareConsumerCore, topic_names
@@ -56,7 +57,11 @@ class ShareConsumer(Closing, Generic[K, V]):
     and values are bytes. ConfigError names a setting that is unknown or does not fit.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        **keywords: Unpack[ShareConsumerKeywords],
+    ) -> None:
         chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.admin.core import AdminCore
+from millstream.client.core.keywords import AdminKeywords
 from millstream.client.core.settings import AdminSettings
 from millstream.client.errors import ClosedError
 from millstream.client.references import read_given
@@ -36,7 +37,9 @@ def _asks(
 class Admin(AsyncClosing):
     """``async with Admin(bootstrap_servers="…") as admin``; bound to the running event loop."""
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[AdminKeywords]
+    ) -> None:
         self._settings = read_given(AdminSettings, settings, keywords)
         self._security = open_security(self._settings)
         self._running: tuple[AsyncioLoop, AdminCore] | None = None

@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.aio.user_task import UserTask
@@ -34,6 +34,7 @@ from millstream.client.core.consumer.record_reader import RecordReader
 from millstream.client.core.consumer.reset import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from millstream.client.core.consumer.settings import ConsumerSettings, check_settings
 from millstream.client.core.consumer.user_calls import RebalanceListener
+from millstream.client.core.keywords import ConsumerKeywords
 from millstream.client.errors import ClosedError
 from millstream.client.metadata import Partition
 from millstream.client.references import read_given
@@ -68,7 +69,9 @@ class Consumer(AsyncClosing, Generic[K, V]):
     The functions of a rebalance listener and of commits may be coroutines.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[ConsumerKeywords]
+    ) -> None:
         chosen = read_given(ConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen

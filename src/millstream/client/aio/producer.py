@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
+from millstream.client.core.keywords import ProducerKeywords
 from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
@@ -93,7 +94,9 @@ class Producer(AsyncClosing):
     for :class:`millstream.client.Producer`.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, **keywords: Unpack[ProducerKeywords]
+    ) -> None:
         self._settings = read_producer_settings(looked_up(settings), looked_up(keywords))
         self._security = open_security(self._settings)
         self._topics: dict[str, TopicBuffer] = {}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar, Unpack, cast
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.aio.user_task import UserTask
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.core.consumer.record_reader import Deserializer, RecordReader
+from millstream.client.core.keywords import ShareConsumerKeywords
 from millstream.client.core.share.acknowledgements import Acknowledged, AcknowledgeType
 from millstream.client.core.share.callback import AcknowledgementCallback, report
 from millstream.client.core.share.core import ShareConsumerCore, topic_names
@@ -47,7 +48,11 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
     The acknowledgement callback may be a coroutine.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, **keywords: object) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, object] | None = None,
+        **keywords: Unpack[ShareConsumerKeywords],
+    ) -> None:
         chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
