@@ -116,12 +116,6 @@ def find_partition(name: str, data_directories: list[Path] | None) -> PartitionD
     )
 
 
-def segments_of(directory: PartitionDirectory) -> list[int]:
-    """Return the base offsets of the segments that are neither on their way in nor out."""
-    names = map(parse_file_name, os.listdir(directory.path))
-    return sorted(parsed[0] for parsed in names if parsed and parsed[1] == LOG)
-
-
 def _with_name(path: Path) -> Path:
     """Return the path as it was given, but for one like ``.`` that does not tell its name."""
     return path if path.name not in ("", "..") else Path(os.path.abspath(path))

@@ -7,33 +7,24 @@ a broker at work, and of Apache Kafka, can be looked at without opening a log.
 
 from __future__ import annotations
 
-import contextlib
-import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.log_dump import damage_of
-from millstream.cli.log_files import segments_of
+from millstream.inspection.partition_files import PartitionFiles, last_offset, max_timestamp
 from millstream.model.errors import CorruptLogError
-from millstream.model.offsets import NO_TIMESTAMP, Offset
+from millstream.model.offsets import Offset
 from millstream.records.batch import Batch
 from millstream.records.legacy_records import iter_legacy_records
-from millstream.records.log_entries import LogEntry, iter_log_entries
+from millstream.records.log_entries import LogEntry
 from millstream.records.record import Record, iter_records
-from millstream.storage.checkpoint import (
-    LOG_START_OFFSETS,
-    CorruptCheckpointError,
-    parse_offsets,
-)
 from millstream.storage.directory import (
-    LOG,
     OFFSET_INDEX,
     TIME_INDEX,
     PartitionDirectory,
     file_name,
 )
-from millstream.storage.files import LocalFileSystem, read_file
 from millstream.storage.offset_index import OffsetIndex
 from millstream.storage.time_index import TimeIndex
 
@@ -97,83 +88,6 @@ class Lookup:
     """What is wrong where the search ended, None where it met no damage."""
 
 
-class LogFiles:
-    """The files of one partition, read as they are."""
-
-    def __init__(self, directory: PartitionDirectory) -> None:
-        self._directory = directory
-        self._file_system = LocalFileSystem()
-        self.base_offsets = segments_of(directory)
-        if not self.base_offsets:
-            raise CommandFailedError(f"{directory.path} holds no segments")
-
-    def log(self, base_offset: Offset) -> memoryview:
-        """Return the bytes of a segment's log."""
-        return memoryview(self._file_system.map(self._path(base_offset, LOG)))
-
-    def index(
-        self, base_offset: Offset, extension: str, entry: struct.Struct
-    ) -> list[tuple[int, ...]]:
-        """Return the entries of an index up to the zeros; nothing where there is no file."""
-        try:
-            data = read_file(self._file_system, self._path(base_offset, extension))
-        except FileNotFoundError:
-            return []
-        used = -(-len(data.rstrip(b"\0")) // entry.size) * entry.size
-        used = min(used, len(data) - len(data) % entry.size)
-        return list(entry.iter_unpack(data[:used]))
-
-    def start_offset(self) -> Offset:
-        """Return the log start: of the checkpoint, or the first segment's name."""
-        path = f"{self._directory.parent}/{LOG_START_OFFSETS}"
-        stored = 0
-        try:
-            offsets = parse_offsets(read_file(self._file_system, path).decode("utf-8", "replace"))
-            stored = offsets.get(self._directory.topic_partition, 0)
-        except (FileNotFoundError, CorruptCheckpointError):
-            pass
-        return max(stored, self.base_offsets[0])
-
-    def end_offset(self) -> Offset:
-        """Return the offset after the last whole batch, or the one where damage begins."""
-        base_offset = self.base_offsets[-1]
-        end = base_offset
-        with contextlib.suppress(CorruptLogError):
-            for _, entry in self.entries(base_offset, self._last_position(base_offset)):
-                end = last_offset(entry) + 1
-        return end
-
-    def entries(self, base_offset: Offset, position: int) -> Iterator[tuple[int, LogEntry]]:
-        """Yield the entries of a segment's log from a position on."""
-        return iter_log_entries(self.log(base_offset), position)
-
-    def largest_timestamp(self, base_offset: Offset) -> int:
-        """Return the largest timestamp: the time index has it but for what its last entry lacks."""
-        entries = self.index(base_offset, TIME_INDEX, TimeIndex.entry)
-        largest = entries[-1][0] if entries else NO_TIMESTAMP
-        with contextlib.suppress(CorruptLogError):
-            for _, entry in self.entries(base_offset, self._last_position(base_offset)):
-                largest = max(largest, max_timestamp(entry))
-        return largest
-
-    def _last_position(self, base_offset: Offset) -> int:
-        entries = self.index(base_offset, OFFSET_INDEX, OffsetIndex.entry)
-        return entries[-1][1] if entries else 0
-
-    def _path(self, base_offset: Offset, extension: str) -> str:
-        return self._directory.file(file_name(base_offset, extension))
-
-
-def last_offset(entry: LogEntry) -> Offset:
-    """Return the offset that an entry of a log ends with."""
-    return entry.last_offset if isinstance(entry, Batch) else entry.offset
-
-
-def max_timestamp(entry: LogEntry) -> int:
-    """Return the largest timestamp of an entry: a wrapper's own is that."""
-    return entry.max_timestamp if isinstance(entry, Batch) else entry.timestamp
-
-
 def records_of(entry: LogEntry) -> Iterator[Record]:
     """Yield the records in an entry of a log."""
     return iter_records(entry) if isinstance(entry, Batch) else iter_legacy_records(entry)
@@ -184,7 +98,7 @@ def look_up_offset(directory: PartitionDirectory, offset: Offset) -> Lookup:
 
     Raises CommandFailedError when the log does not reach there.
     """
-    files = LogFiles(directory)
+    files = PartitionFiles(directory)
     lookup = _begin(files)
     if not lookup.log_start_offset <= offset < lookup.log_end_offset:
         raise CommandFailedError(
@@ -213,7 +127,7 @@ def look_up_offset(directory: PartitionDirectory, offset: Offset) -> Lookup:
 
 def look_up_timestamp(directory: PartitionDirectory, timestamp: int) -> Lookup:
     """Find the first record at or after a time, as ListOffsets does."""
-    files = LogFiles(directory)
+    files = PartitionFiles(directory)
     lookup = _begin(files)
     start = lookup.log_start_offset
     slot = max(0, sum(base_offset <= start for base_offset in files.base_offsets) - 1)
@@ -241,7 +155,7 @@ def look_up_timestamp(directory: PartitionDirectory, timestamp: int) -> Lookup:
     return lookup
 
 
-def _scan(files: LogFiles, lookup: Lookup) -> Iterator[LogEntry]:
+def _scan(files: PartitionFiles, lookup: Lookup) -> Iterator[LogEntry]:
     """Yield the sound entries of the chosen segment; damage ends the search, and is noted."""
     base_offset, end = lookup.segment.base_offset, lookup.position
     try:
@@ -259,7 +173,7 @@ def _scan(files: LogFiles, lookup: Lookup) -> Iterator[LogEntry]:
         lookup.damage = f"{len(left)} bytes at position {end} are no whole batch"
 
 
-def _begin(files: LogFiles) -> Lookup:
+def _begin(files: PartitionFiles) -> Lookup:
     return Lookup(files.start_offset(), files.end_offset(), len(files.base_offsets))
 
 
@@ -270,7 +184,7 @@ def _range(lookup: Lookup) -> str:
     return f"the log holds {first} to {end - 1}, and the next record gets offset {end}"
 
 
-def _look_into(files: LogFiles, lookup: Lookup, base_offset: Offset, offset: Offset) -> None:
+def _look_into(files: PartitionFiles, lookup: Lookup, base_offset: Offset, offset: Offset) -> None:
     """Choose the segment, and the position in it from its offset index."""
     lookup.segment.base_offset = base_offset
     lookup.segment.size = len(files.log(base_offset))
