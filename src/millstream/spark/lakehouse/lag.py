@@ -45,6 +45,19 @@ class PartitionLag:
 
 def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:
     """Return the lag of every partition; ConfigError when no load of that name wrote the table."""
+    return [
+        _lag(options, topic_partition, position, end)
+        for topic_partition, (position, end) in table_positions(options, table, app_id).items()
+    ]
+
+
+def table_positions(
+    options: SourceOptions, table: Table, app_id: str
+) -> dict[TopicPartition, tuple[Offset, Offset]]:
+    """Return for each partition how far the table is and where the topic ends; no record is read.
+
+    ConfigError when no load of that name wrote the table.
+    """
     with open_topics(options) as topics:
         topic_partitions = topics.topic_partitions(options.subscription)
         ledger = Ledger(table.ledger(app_id, ledgers.keys(topic_partitions)))
@@ -53,15 +66,10 @@ def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[Partiti
         starts = topics.earliest(topic_partitions)
         committed = options.kafka.read_committed
         ends = topics.latest(topic_partitions, read_committed=committed)
-        return [
-            _lag(
-                options,
-                topic_partition,
-                max(ledger.position(topic_partition) or 0, starts[topic_partition]),
-                ends[topic_partition],
-            )
-            for topic_partition in topic_partitions
-        ]
+        return {
+            each: (max(ledger.position(each) or 0, starts[each]), ends[each])
+            for each in topic_partitions
+        }
 
 
 def _lag(
