@@ -14,6 +14,7 @@ from millstream.cli.output import Row, counted, print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     KeyFormat,
+    PartitionBy,
     PartitionColumn,
     SchemaRegistry,
     StorageOptions,
@@ -21,6 +22,7 @@ from millstream.cli.table_arguments import (
     existing_table,
     format_options,
     load_id,
+    partition_fields,
     schema_file,
     table_name,
 )
@@ -84,6 +86,7 @@ def replay(
         str | None, typer.Option(metavar="COLUMN", help="As given to the load.")
     ] = None,
     partition_column: PartitionColumn = "date",
+    partition_by: PartitionBy = None,
     app_id: AppId = "",
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
@@ -106,6 +109,7 @@ def replay(
             schema_file=schema_file(schema, storage_option),
             event_time=event_time,
             partition_column=partition_column,
+            partition_by=partition_fields(partition_by),
         )
     )
     if as_json:

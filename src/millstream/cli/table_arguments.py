@@ -11,6 +11,7 @@ from millstream.cli.arguments import chosen_bootstrap, key_values
 from millstream.cli.client_options import source_settings
 from millstream.cli.failures import CommandFailedError
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.partitioning import PartitionField, parse_partition_by
 from millstream.spark.lakehouse.table import (
     TOPIC_FIELD,
     Table,
@@ -49,6 +50,14 @@ KeyFormat: TypeAlias = Annotated[
 PartitionColumn: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="With --event-time: the column of the days.")
 ]
+PartitionBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PARTS",
+        help="Split the table: day(C), and in Iceberg several of C, year(C), month(C), day(C), "
+        "hour(C), bucket(N, C), truncate(N, C), with commas between them. Instead of --event-time.",
+    ),
+]
 StorageOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,6 +88,14 @@ def table_name(
         return parse_table_name(text, storage_options=storage)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def partition_fields(text: str | None) -> tuple[PartitionField, ...]:
+    """Read the partitions of a table."""
+    try:
+        return () if text is None else parse_partition_by(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--partition-by") from None
 
 
 def schema_file(text: str | None, storage_options: Sequence[str] | None) -> Location | None:

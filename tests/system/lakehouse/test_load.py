@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.broker_process import BrokerProcess
+from tests.lake_readers import iceberg_table
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
 from millstream.cli.main import main
@@ -28,6 +29,8 @@ from millstream.spark.lakehouse.iceberg import IcebergTableFiles
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import REJECTS, Ledger, RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner, source_options_of
+from millstream.spark.lakehouse.maintain import maintain
+from millstream.spark.lakehouse.partitioning import parse_partition_by
 from millstream.spark.lakehouse.reject_limit import RejectLimit, TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, TableName, open_table
@@ -375,6 +378,32 @@ def test_event_times_that_are_missing_and_columns_that_come(site: TopicSite, kin
     assert site.audit().rows == 5
     assert [row[1] for row in site.rows("_offset", "n")] == [1, 2, 3, 4.5, 5]
     assert "s" in site.table.schema().names
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_an_iceberg_table_in_many_partitions(site: TopicSite, mode: str) -> None:
+    """Rows stay in their partitions through loads, new columns, merges and upkeep."""
+    fields = parse_partition_by("hour(t), bucket(4, id), region")
+    more = {"mode": mode, "key": ("id",)} if mode == "upsert" else {}
+    site = site.kind("iceberg").using(format="json", partition_by=fields, **more)
+    hours = [b"2026-05-17T%02d:00:00Z" % hour for hour in range(3)]
+    line = b'{"t":"%s","id":%d,"region":"%s"}'
+    site.write(0, [line % (hours[n % 3], n, b"eu" if n % 2 else b"us") for n in range(60)])
+    site.load()
+    later = [b'{"t":"%s","id":%d,"region":null,"s":"x"}' % (hours[0], n) for n in range(60, 80)]
+    site.write(0, [*later, b'{"id":7,"region":"eu","t":null}', b'{"id":"seven"}'])
+    site.load()
+    maintain(site.table, site.settings.load_id, target_bytes=1 << 20, keep_ms=0)
+    assert site.audit().is_clean
+    assert len(site.rows("_offset")) == (81 if mode == "append" else 80)
+    assert read_rows(site.letters, ["offset"]) == [(81,)], "a partition's column keeps its type"
+    if mode == "append":
+        assert replay(site.settings).still_unreadable == 1
+    found = iceberg_table(site.table).scan().plan_files()
+    seen = [tuple(task.file.partition) for task in found]
+    assert len(set(seen)) == len(seen) > 20
+    with pytest.raises(ConfigError, match=r"is split by hour\(t\)"):
+        site.using(partition_by=fields[:2]).load()
 
 
 def test_without_dead_letters_the_first_bad_record_ends_the_load(site: TopicSite) -> None:

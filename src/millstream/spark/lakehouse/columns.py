@@ -75,7 +75,9 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
         create_schema_file(path, inferred, form=kind)
     columns = pinned_columns(path, spec)
     reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
-    fixed = frozenset(settings.key_columns) & set(columns.names)
+    # A key of another type is another key, and so is a partition.
+    of_partitions = [each.column for each in settings.partition_by]
+    fixed = frozenset([*settings.key_columns, *of_partitions]) & set(columns.names)
     return replace(spec, columns=columns, reserved=reserved, fixed=fixed)
 
 

@@ -79,6 +79,7 @@ def replay(settings: LoadSettings) -> Replay:
             schema=schema,
             event_time=settings.event_time,
             partition_column=settings.partition_column,
+            partition_by=settings.partition_by,
         )
     )
     app_id = f"{settings.load_id}:replay"
@@ -144,6 +145,7 @@ def _file_rules(settings: LoadSettings, table: Table, app_id: str, batch: int) -
         target_bytes=DEFAULT_FILE_BYTES,
         offset_column="_offset",
         event_time=settings.event_time,
+        partition_by=settings.partition_by,
         partition_column=settings.partition_column if partitioned else None,
         calendar_only=not table.keeps_partition_column,
     )
@@ -160,6 +162,7 @@ def _spec(settings: LoadSettings, table: Table) -> FormatSpec:
         unpinned_spec(settings),
         key_type=held.field("_key").type if held.get_field_index("_key") >= 0 else None,
         reserved=frozenset([settings.partition_column] if settings.event_time is not None else []),
+        fixed=frozenset(each.column for each in settings.partition_by),
     )
     return replace(spec, columns=pinned_columns(path, spec))
 

@@ -1,4 +1,5 @@
-"""Writes record batches to Parquet files of about the configured size, one set of files per day.
+"""Writes record batches to Parquet files of about the configured size, one set of files per
+partition of the table: per day, or per value of its transforms (``partition_by``).
 
 Rows are buffered until a row group is large enough: writing batch by batch would create row groups
 of ten thousand rows, which are slow to read. A file is complete once it is closed and synced.
@@ -12,7 +13,7 @@ files are open; if there are more, the largest one is closed, and its day may ge
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Any, Final
@@ -21,8 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
+from millstream.spark.lakehouse.partition_rows import by_partition
+from millstream.spark.lakehouse.partitioning import PartitionField
 from millstream.spark.locations.location import Location, as_location
 
 ROW_GROUP_BYTES: Final = 96 << 20
@@ -39,6 +43,8 @@ _LAST_DAY: Final = LAST_TIME_US // _DAY_US
 WAITING_BYTES: Final = 256 << 20
 """Bytes of Arrow data of all days that wait for their row groups."""
 _MOST_OPEN_FILES: Final = 16
+MOST_PARTITIONS: Final = 10_000
+"""The most partitions of ``partition_by`` that the records of one task may fall into."""
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without an event time (Hive's name)."""
 
@@ -62,6 +68,8 @@ class FileRules:
     target_bytes: int
     offset_column: str
     event_time: str | None = None
+    partition_by: Sequence[PartitionField] = ()
+    """Transforms that split the table, instead of the day of ``event_time`` (Iceberg)."""
     partition_column: str | None = None
     """The partition column in the path; None if the table has none (Iceberg)."""
     calendar_only: bool = False
@@ -95,8 +103,10 @@ class FileWriter:
         self._schema = schema
         self._task = task
         self._format = _parquet_options(schema)
-        self._group_bytes = ROW_GROUP_BYTES if rules.event_time is None else DAY_ROW_GROUP_BYTES
-        self._open: dict[str | None, _Open] = {}
+        is_whole = rules.event_time is None and not rules.partition_by
+        self._group_bytes = ROW_GROUP_BYTES if is_whole else DAY_ROW_GROUP_BYTES
+        self._open: dict[Hashable, _Open] = {}
+        self._partitions: set[Hashable] = set()
         self._waiting_bytes = 0
         self._finished: list[DataFile] = []
 
@@ -106,8 +116,23 @@ class FileWriter:
             return
         if self._rules.calendar_only:
             batch = _on_the_calendar(batch)
+        if self._rules.partition_by:
+            for values, rows in by_partition(batch, self._rules.partition_by):
+                self._count(values)
+                self._write(values, rows)
+            return
         for day, rows in self._by_day(batch):
             self._write(day, rows)
+
+    def _count(self, values: Hashable) -> None:
+        """Raise ConfigError for a partition too many: each one has a file of each batch."""
+        self._partitions.add(values)
+        if len(self._partitions) > MOST_PARTITIONS:
+            raise ConfigError(
+                f"the records of one task fall into more than {MOST_PARTITIONS:,} partitions of "
+                f"{', '.join(map(str, self._rules.partition_by))}, each with a file of its own: "
+                "the table needs coarser ones, such as bucket(16, COLUMN) or day(COLUMN)"
+            )
 
     def finish(self) -> list[DataFile]:
         """Close the open files and return all files."""
@@ -141,7 +166,7 @@ class FileWriter:
             return (_EPOCH + timedelta(days=day)).isoformat()
         return _NO_DAY if day is None or self._rules.partition_column is not None else str(day)
 
-    def _write(self, day: str | None, batch: pa.RecordBatch) -> None:
+    def _write(self, day: Hashable, batch: pa.RecordBatch) -> None:
         current = self._open.get(day)
         if current is None:
             current = self._open[day] = _Open(self._path(day))
@@ -156,7 +181,7 @@ class FileWriter:
         elif self._waiting_bytes >= WAITING_BYTES:
             self._write_full(max(self._open, key=lambda each: self._open[each].waiting_bytes))
 
-    def _write_full(self, day: str | None) -> None:
+    def _write_full(self, day: Hashable) -> None:
         """Write the waiting rows of a day, and close a file: its own if it is large enough, the
         largest one if too many are open.
         """
@@ -169,7 +194,7 @@ class FileWriter:
         if len(sizes) > _MOST_OPEN_FILES:
             self._close(max(sizes, key=sizes.__getitem__))
 
-    def _path(self, day: str | None) -> str:
+    def _path(self, day: Hashable) -> str:
         name = file_name(
             self._rules.app_id,
             batch=self._rules.batch,
@@ -189,7 +214,7 @@ class FileWriter:
         self._waiting_bytes -= current.waiting_bytes
         current.waiting, current.waiting_bytes = [], 0
 
-    def _close(self, day: str | None) -> None:
+    def _close(self, day: Hashable) -> None:
         current = self._open.pop(day)
         if current.waiting:
             self._write_group(current)
@@ -208,7 +233,7 @@ class FileWriter:
                 rows=current.rows,
                 partition_values={}
                 if day is None or column is None
-                else {column: None if day == _NO_DAY else day},
+                else {column: None if day == _NO_DAY else str(day)},
                 min_offset=current.min_offset,
                 max_offset=current.max_offset,
             )

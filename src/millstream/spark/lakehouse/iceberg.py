@@ -35,7 +35,6 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.io.pyarrow import _read_all_delete_files as read_deletes
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
-from pyiceberg.table import _parquet_files_to_data_files as describe_files
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DoubleType, LongType, TimestamptzType
@@ -50,6 +49,13 @@ from millstream.spark.lakehouse.iceberg_catalogs import (
     home_of,
     make_namespace,
     plain_uri,
+)
+from millstream.spark.lakehouse.iceberg_partitions import (
+    add_fields,
+    append,
+    describe,
+    map_names,
+    split_of,
 )
 from millstream.spark.lakehouse.stored_ledger import (
     from_properties,
@@ -142,9 +148,10 @@ class IcebergTableFiles:
                     return
         table = self._load()
         check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
-        found = [table.schema().find_column_name(e.source_id) for e in table.spec().fields]
-        wanted = [layout.event_time] if layout.event_time is not None else []
-        check_same_split(self.name, [each or "?" for each in found], wanted)
+        wanted = [str(each) for each in layout.partition_by]
+        if layout.event_time is not None:
+            wanted = [f"day({layout.event_time})"]
+        check_same_split(self.name, split_of(table.schema(), table.spec()), wanted)
 
     def _make(self, layout: Layout) -> bool:
         """Make the table; False if another process has made it meanwhile."""
@@ -160,6 +167,9 @@ class IcebergTableFiles:
                 if layout.event_time is not None:
                     with transaction.update_spec() as spec:
                         spec.add_field(layout.event_time, DayTransform(), layout.partition_column)
+                elif layout.partition_by:
+                    with transaction.update_spec() as spec:
+                        add_fields(spec, layout.partition_by)
         except (TableAlreadyExistsError, CommitFailedException):
             if not self.exists():
                 raise
@@ -215,7 +225,7 @@ class IcebergTableFiles:
             with transaction.update_snapshot().overwrite() as snapshot:
                 for task in self._scan(table):
                     snapshot.delete_data_file(task.file)
-                for file in describe_files(transaction.table_metadata, new, table.io):
+                for file in describe(transaction.table_metadata, new, table.io):
                     snapshot.append_data_file(file)
 
     def ledger(self, app_id: str, keys: Iterable[str]) -> dict[str, int]:
@@ -249,11 +259,7 @@ class IcebergTableFiles:
             check_written(self.staging_directory, files)
             with table.transaction() as transaction:
                 if paths:
-                    transaction.add_files(
-                        paths,
-                        snapshot_properties={_APP_ID: app_id},
-                        check_duplicate_files=False,
-                    )
+                    append(transaction, paths, table.io, properties={_APP_ID: app_id})
                 _set_ledger(transaction, table, app_id, entries)
 
         self._repeated(put)
@@ -280,16 +286,14 @@ class IcebergTableFiles:
                 raise MovedOnError(f"{self.name} has changed since snapshot {change.base}")
             check_written(self.staging_directory, change.added)
             with table.transaction() as transaction:
-                if table.metadata.name_mapping() is None:  # our files have no ids of columns
-                    names = table.schema().name_mapping.model_dump_json()
-                    transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+                map_names(transaction)
                 if gone or paths:
                     snapshot = transaction.update_snapshot(snapshot_properties={_APP_ID: app_id})
                     with snapshot.overwrite() as update:
                         for task in self._scan(table) if gone else ():
                             if plain_uri(task.file.file_path) in gone:
                                 update.delete_data_file(task.file)
-                        for file in describe_files(transaction.table_metadata, paths, table.io):
+                        for file in describe(transaction.table_metadata, paths, table.io):
                             update.append_data_file(file)
                 _set_ledger(transaction, table, app_id, entries)
 
@@ -477,7 +481,7 @@ class IcebergTableFiles:
             for task in self._scan(table):
                 if plain_uri(task.file.file_path) in old:
                     update.delete_data_file(task.file)
-            for file in describe_files(table.metadata, list(new), table.io):
+            for file in describe(table.metadata, list(new), table.io):
                 update.append_data_file(file)
         return True
 

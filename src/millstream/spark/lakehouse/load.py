@@ -42,6 +42,7 @@ from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import Landed, Landing, land
 from millstream.spark.lakehouse.ledger import REJECTS, Ledger
 from millstream.spark.lakehouse.parallelism import cores, run_in_threads
+from millstream.spark.lakehouse.partitioning import check_partition_by
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.reject_limit import add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
@@ -212,6 +213,7 @@ class Loader:
                 schema=self._schema,
                 event_time=settings.event_time,
                 partition_column=settings.partition_column,
+                partition_by=settings.partition_by,
                 properties=settings.table_properties,
             )
         )
@@ -388,6 +390,7 @@ class Loader:
             target_bytes=settings.file_bytes,
             offset_column=offset_column_of(self._schema),
             event_time=settings.event_time,
+            partition_by=settings.partition_by,
             partition_column=settings.partition_column if partitioned else None,
             calendar_only=not self._table.keeps_partition_column,
         )
@@ -545,7 +548,10 @@ def source_options_of(source: Mapping[str, str]) -> SourceOptions:
 
 
 def check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
-    """Raise ConfigError unless the column that splits the table by day is one of times."""
+    """Raise ConfigError unless the columns that split the table are there and of the right types:
+    that of the days is one of times.
+    """
+    check_partition_by(settings.partition_by, schema)
     column = settings.event_time
     if column is None:
         return

@@ -209,6 +209,7 @@ class _Planner:
             schema=schema,
             event_time=self._real.event_time,
             partition_column=self._real.partition_column,
+            partition_by=self._real.partition_by,
         )
 
     def records(self, plan: LoadPlan, most: int) -> LoadPlan:

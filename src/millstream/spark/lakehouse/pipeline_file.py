@@ -26,6 +26,7 @@ from typing import Any, Final
 from millstream.config.quantities import parse_duration_ms, parse_size
 from millstream.model.errors import ConfigError
 from millstream.schemas.settings import URL as REGISTRY_URL
+from millstream.spark.lakehouse.partitioning import parse_partition_by
 from millstream.spark.lakehouse.reject_limit import parse_reject_limit
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import parse_table_name
@@ -46,6 +47,7 @@ _KEYS: Final[Mapping[str, tuple[type, ...]]] = {
     "schema": _TEXT,
     "event_time": _TEXT,
     "partition_column": _TEXT,
+    "partition_by": _TEXT,
     "follow": (bool,),
     "freshness": _QUANTITY,
     "file_size": _QUANTITY,
@@ -138,6 +140,7 @@ def _load(
         else None,
         event_time=value.get("event_time"),
         partition_column=value.get("partition_column", "date"),
+        partition_by=parse_partition_by(value["partition_by"]) if "partition_by" in value else (),
         table_properties=_texts(value.get("table_properties", {})),
         follow=value.get("follow", False),
         dead_letters=value.get("dead_letters", True),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats import KINDS, check_options
+from millstream.spark.lakehouse.partitioning import PartitionField
 from millstream.spark.lakehouse.reject_limit import RejectLimit
 from millstream.spark.lakehouse.table import TableName, open_merge_table
 from millstream.spark.locations.location import Location, as_location
@@ -54,6 +55,10 @@ class LoadSettings:
     event_time: str | None = None
     """A timestamp column whose day splits the table into directories."""
     partition_column: str = "date"
+    partition_by: Sequence[PartitionField] = ()
+    """Transforms that split an Iceberg table. The day of one column alone becomes ``event_time``,
+    which every kind of table has.
+    """
     table_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the table format, for a table that the load makes."""
     follow: bool = False
@@ -91,6 +96,7 @@ class LoadSettings:
             if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ConfigError(f"{name} must be above 0, not {getattr(self, name)}")
         self._check_mode()
+        self._settle_partitions()
         if not _IN_PATHS.fullmatch(self.partition_column):
             raise ConfigError(
                 f"partition_column {self.partition_column!r} cannot be part of file paths: "
@@ -107,6 +113,24 @@ class LoadSettings:
             )
         if self.query is not None and self.format != "raw":
             raise ConfigError("a query decodes the values itself: remove the format")
+
+    def _settle_partitions(self) -> None:
+        fields = tuple(self.partition_by)
+        if not fields:
+            return
+        if self.event_time is not None:
+            raise ConfigError(
+                "the table is split by the event time or by the partitions that are named, not by "
+                f"both: name day({self.event_time}) among the partitions"
+            )
+        if len(fields) == 1 and fields[0].transform == "day":
+            object.__setattr__(self, "event_time", fields[0].column)
+            object.__setattr__(self, "partition_by", ())
+        elif self.table.kind != "iceberg":
+            raise ConfigError(
+                f"{self.table}: a {self.table.kind} table is split by the day of one column, "
+                f"day(COLUMN), and not by {', '.join(map(str, fields))}; an Iceberg table can be"
+            )
 
     def _check_mode(self) -> None:
         if self.mode not in MODES:

@@ -18,6 +18,7 @@ from millstream.model.errors import ConfigError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile, is_data_file
+from millstream.spark.lakehouse.partitioning import PartitionField
 from millstream.spark.locations.location import (
     Location,
     StoreRefusedError,
@@ -132,7 +133,8 @@ def check_same_split(name: TableName, found: Sequence[str], wanted: Sequence[str
     if list(found) != list(wanted):
         raise ConfigError(
             f"{name} is there and is split by {', '.join(found) or 'nothing'}, not by "
-            f"{', '.join(wanted) or 'nothing'}: state the event time that it was made with"
+            f"{', '.join(wanted) or 'nothing'}: state the event time, or the partitions, that it "
+            "was made with"
         )
 
 
@@ -148,6 +150,8 @@ class Layout:
     schema: pa.Schema
     event_time: str | None = None
     partition_column: str = "date"
+    partition_by: Sequence[PartitionField] = ()
+    """Transforms that split the table, instead of the day of ``event_time`` (Iceberg)."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
