@@ -77,6 +77,7 @@ _COMMANDS: Final = (
     "report",
     "sql",
     "bench",
+    "console",
 )
 """All commands: one that is no group is a module with a function of its own name."""
 

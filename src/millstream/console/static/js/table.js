@@ -57,8 +57,15 @@ export class Table {
     this.#arrange();
   }
 
+  /** Columns that matter less leave, as on a phone, while something stands beside the table. */
+  narrowed(compact) {
+    if (Boolean(this.compact) === compact) return;
+    this.compact = compact;
+    this.#arrange();
+  }
+
   #columns() {
-    return this.columns.filter((column) => !(narrow.matches && column.wide));
+    return this.columns.filter((column) => !((narrow.matches || this.compact) && column.wide));
   }
 
   #arrange() {

@@ -96,7 +96,7 @@ export function group(main, { group: name }, life) {
     }
     const lag = answer.offsets.reduce((sum, o) => (o.lag === null ? sum : sum + o.lag), 0);
     const behind = answer.offsets.map((o) => o.lag_seconds).filter((value) => value !== null && value !== undefined);
-    put(numbers, cards([["State", stateTag(answer.state)], ["Kind", answer.type ?? "–"], ["Coordinator", answer.coordinator === null || answer.coordinator === undefined ? "–" : `broker ${answer.coordinator}`],
+    put(numbers, cards([["State", stateTag(answer.state)], ["Kind", answer.type ?? "–"], ["Coordinator", h("span", { class: "address" }, answer.coordinator || "–")],
       ["Members", count(answer.members.length)], ["Lag, records", count(lag), lag > 0 ? "warn" : ""], ["Lag, the longest", behind.length ? seconds(Math.max(...behind)) : "–"]]));
     offsets.set(answer.offsets);
     members.set(answer.members);

@@ -21,7 +21,7 @@ function disk(broker) {
 
 const COLUMNS = [
   { name: "id", label: "Broker", width: "110px", text: (b) => b.id, show: (b) => h("span", null, b.id, " ", b.controller ? h("span", { class: "tag good" }, "controller") : null) },
-  { name: "address", label: "Address", width: "2fr", mono: true, text: (b) => `${b.host}:${b.port}` },
+  { name: "address", label: "Address", width: "2fr", wide: true, mono: true, text: (b) => `${b.host}:${b.port}` },
   { name: "rack", label: "Rack", width: "100px", wide: true, text: (b) => b.rack },
   { name: "leaders", label: "Leads", width: "90px", right: true, text: (b) => b.leaders, show: (b) => count(b.leaders) },
   { name: "replicas", label: "Replicas", width: "90px", right: true, wide: true, text: (b) => b.replicas, show: (b) => count(b.replicas) },
@@ -42,7 +42,6 @@ export function overview(main, _values, life) {
       ["Brokers", count(answer.brokers.length)], ["Controller", answer.controller === null || answer.controller < 0 ? "none" : `broker ${answer.controller}`],
       ["Topics", count(answer.topics)], ["Partitions", count(answer.partitions)],
       ["Under-replicated", count(answer.under_replicated), bad(answer.under_replicated, "warn")],
-      ["Under min ISR", count(answer.under_min_isr), bad(answer.under_min_isr, "warn")],
       ["Without a leader", count(answer.offline), bad(answer.offline, "bad")],
     ]));
     put(advice, answer.topics === 0 ? empty("No topics yet", "Create the first with ", h("code", null, "millstream topic create orders"), ".")

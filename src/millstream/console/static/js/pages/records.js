@@ -13,7 +13,7 @@ import { look, preview } from "./record.js";
 
 const KEPT_LIVE = 1000;
 const STARTS = [["newest", "Newest"], ["oldest", "Oldest"], ["offset", "Offset"], ["time", "Time (UTC)"]];
-const DECODERS = [["auto", "As it looks"], ["text", "Text"], ["json", "JSON"], ["avro", "Avro"], ["protobuf", "Protobuf"], ["hex", "Hex"], ["base64", "Base64"]];
+const DECODERS = [["auto", "As it looks"], ["text", "Text"], ["json", "JSON"], ["hex", "Hex"], ["base64", "Base64"]];
 
 const COLUMNS = [
   { name: "partition", label: "Part.", width: "64px", text: (r) => r.partition },
@@ -83,11 +83,13 @@ export function recordsTab(place, { topic, query }, life) {
   function show(record) {
     closer.hidden = false;
     split.classList.add("open");
+    table.narrowed(true);
     put(closer, look(topic, record, hide));
   }
   function hide() {
     closer.hidden = true;
     split.classList.remove("open");
+    table.narrowed(false);
     table.view.focus({ preventScroll: true });
   }
   function end() {
@@ -111,7 +113,7 @@ export function recordsTab(place, { topic, query }, life) {
       rows = answer.records;
       table.set(rows);
       table.view.scrollTop = 0;
-      said.textContent = `${plural(rows.length, "record")}${answer.scanned === undefined || answer.scanned === null ? "" : ` of ${count(answer.scanned)} read`}`;
+      said.textContent = `${plural(rows.length, "record")} of ${count(answer.scanned)} read${answer.complete === false && rows.length < Number(values.limit || 200) ? "; stopped before the end: start from an offset or a time to go on" : ""}`;
       if (open && rows.length > 0) { table.move(1); show(rows[0]); }
     } catch (error) {
       if (error.name !== "AbortError" && !life.over) { put(trouble, failureBox(error)); said.textContent = ""; }

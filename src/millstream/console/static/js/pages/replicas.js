@@ -32,7 +32,7 @@ export function replicasTab(place, { topic, query }, life) {
         : joined.length ? `Broker ${joined.join(", ")} has caught up and is back.` : "The high watermark is the smallest log end of the replicas in the ISR. Consumers read up to it. Pause a follower and watch it stop, until the follower leaves the ISR.");
     }
     isr = answer.isr;
-    put(numbers, cards([["Leader", answer.leader === null || answer.leader < 0 ? "none" : `broker ${answer.leader}`], ["Leader epoch", answer.leader_epoch ?? "–"], ["High watermark", count(answer.high_watermark)], ["Log end of the leader", count(answer.leo)], ["ISR", now || "empty"]]));
+    put(numbers, cards([["Leader", answer.leader === null || answer.leader < 0 ? "none" : `broker ${answer.leader}`], ["Leader epoch", answer.leader_epoch ?? "–"], ["High watermark", count(answer.high_watermark)], ["ISR", now || "empty"]]));
     put(drawing, drawReplicas(answer, from));
     if (!drawing.isConnected) put(rows, numbers, drawing, story);
   }, { every: 1000 });

@@ -21,8 +21,8 @@ function replicas(partition) {
 }
 
 const COLUMNS = [
-  { name: "partition", label: "Partition", width: "90px", text: (p) => p.partition },
-  { name: "leader", label: "Leader", width: "80px", text: (p) => p.leader, show: (p) => (p.leader === null || p.leader < 0 ? h("span", { class: "tag bad" }, "none") : p.leader) },
+  { name: "partition", label: "Partition", width: "104px", text: (p) => p.partition },
+  { name: "leader", label: "Leader", width: "80px", wide: true, text: (p) => p.leader, show: (p) => (p.leader === null || p.leader < 0 ? h("span", { class: "tag bad" }, "none") : p.leader) },
   { name: "epoch", label: "Epoch", width: "80px", right: true, wide: true, text: (p) => p.leader_epoch },
   { name: "replicas", label: "Replicas (★ leads)", width: "2fr", text: (p) => p.replicas.length - p.isr.length, show: replicas },
   { name: "start", label: "Start offset", width: "120px", right: true, wide: true, text: (p) => p.start_offset, show: (p) => count(p.start_offset) },

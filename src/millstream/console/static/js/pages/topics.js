@@ -18,7 +18,6 @@ const COLUMNS = [
   { name: "health", label: "Replicas", width: "150px", text: (t) => (t.offline > 0 ? 2 : t.under_replicated > 0 ? 1 : 0), show: health },
   { name: "partitions", label: "Partitions", width: "96px", right: true, text: (t) => t.partitions, show: (t) => count(t.partitions) },
   { name: "factor", label: "Copies", width: "80px", right: true, wide: true, text: (t) => t.replication_factor },
-  { name: "records", label: "Records", width: "120px", right: true, wide: true, text: (t) => t.records, show: (t) => count(t.records), title: "End offset less start offset, over all partitions: compaction and transactions leave fewer" },
   { name: "size", label: "Size", width: "100px", right: true, wide: true, text: (t) => t.size_bytes, show: (t) => bytes(t.size_bytes) },
 ];
 

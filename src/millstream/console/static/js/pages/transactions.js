@@ -14,7 +14,6 @@ const COLUMNS = [
   { name: "id", label: "Transactional id", width: "3fr", text: (t) => t.id },
   { name: "state", label: "State", width: "150px", text: (t) => t.state, show: (t) => tag(t.state) },
   { name: "producer", label: "Producer id", width: "110px", right: true, wide: true, text: (t) => t.producer_id },
-  { name: "coordinator", label: "Coordinator", width: "110px", right: true, wide: true, text: (t) => t.coordinator },
 ];
 
 function details(answer, close) {

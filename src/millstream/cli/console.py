@@ -1,0 +1,80 @@
+"""`millstream console`: a web console for a cluster, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    bootstrap_servers,
+)
+from millstream.cli.client_options import settings_of
+from millstream.cli.failures import CommandFailedError
+from millstream.client.core.settings import AdminSettings
+
+_HOST = "127.0.0.1"
+_WAIT_MS = 10_000
+
+_DataDirectories: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--data-dir",
+        "-d",
+        exists=True,
+        file_okay=False,
+        help="A log directory on this machine, for drawings of segments and indexes; may be "
+        "repeated.",
+    ),
+]
+
+
+def console(
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a free port.")
+    ] = 8090,
+    allow_writes: Annotated[
+        bool,
+        typer.Option("--allow-writes", help="Let the console send records and reset groups."),
+    ] = False,
+    data_dir: _DataDirectories = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show a cluster in the browser: brokers, topics, records, groups, transactions and rules.
+
+    It listens on this machine only, and changes nothing without --allow-writes. Needs
+    'millstream[console]'.
+    """
+    import socket
+
+    import uvicorn
+
+    from millstream.console.app import ConsoleOptions, create_app
+
+    client = {
+        "client.id": "millstream-console",
+        "default.api.timeout.ms": _WAIT_MS,
+        **settings_of(AdminSettings),
+        "bootstrap.servers": bootstrap_servers(bootstrap),
+    }
+    app = create_app(
+        ConsoleOptions(
+            client=client, allows_writes=allow_writes, data_directories=tuple(data_dir or ())
+        )
+    )
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((_HOST, port))
+    except OSError as error:
+        listening.close()
+        raise CommandFailedError(
+            f"cannot listen on {_HOST}:{port}: {error.strerror}; choose another --port"
+        ) from error
+    with listening:
+        print(f"millstream console: http://{_HOST}:{listening.getsockname()[1]}/", flush=True)
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
+        uvicorn.Server(config).run(sockets=[listening])

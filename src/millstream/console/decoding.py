@@ -1,0 +1,95 @@
+"""Keys, values and headers of records as JSON: decoded as asked for, or as they look."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from millstream.client.core.consumer.record import ConsumerRecord
+from millstream.console.problems import ProblemError
+
+DECODERS: Final = ("auto", "text", "json", "hex", "base64")
+_SHOWN_BYTES: Final = 256 * 1024
+"""Of one key or value: a page with a hundred larger ones would be of no use to anybody."""
+
+
+def content(data: bytes | None, decoder: str) -> dict[str, Any] | None:
+    """Return one key or value: ``kind``, ``size`` in bytes, and ``json`` or ``text``."""
+    if data is None:
+        return None
+    found: dict[str, Any] = {"kind": decoder, "size": len(data)}
+    if decoder in ("auto", "json"):
+        parsed, is_json = _json(data, anything=decoder == "json")
+        if is_json:
+            return found | {"kind": "json", "json": parsed}
+        if decoder == "json":
+            found["error"] = "This is not JSON; it is shown as text."
+    shown = data[:_SHOWN_BYTES]
+    if len(shown) < len(data):
+        found["error"] = f"Only the first {_SHOWN_BYTES:,} of {len(data):,} bytes are shown."
+    if decoder == "hex":
+        return found | {"text": shown.hex(" ")}
+    if decoder == "base64":
+        return found | {"text": base64.b64encode(shown).decode()}
+    try:
+        text = shown.decode("utf-8", "strict" if len(shown) == len(data) else "ignore")
+    except UnicodeDecodeError:
+        if decoder == "auto":
+            return found | {"kind": "binary, as hex", "text": shown.hex(" ")}
+        return found | {"kind": "text", "text": shown.decode("utf-8", "replace")}
+    return found | {"kind": "text", "text": text}
+
+
+def check_decoder(name: str) -> str:
+    """Return the name of a decoder. Raises ProblemError."""
+    if name not in DECODERS:
+        raise ProblemError(
+            400, f"There is no decoder {name!r}.", "decoder", f"Choose {', '.join(DECODERS)}."
+        )
+    return name
+
+
+def shown(record: ConsumerRecord[bytes, bytes], decoder: str) -> dict[str, Any]:
+    """Return a record as the page gets it."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": "append" if record.timestamp_type == 1 else "create",
+        "key": content(record.key, decoder),
+        "value": content(record.value, decoder),
+        "headers": [
+            {"name": name, "value": None if value is None else content(value, "auto")}
+            for name, value in record.headers
+        ],
+    }
+
+
+def plain(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same record as a filter sees it: values instead of how they look."""
+    return {
+        **record,
+        "key": _plain(record["key"]),
+        "value": _plain(record["value"]),
+        "headers": {each["name"]: _plain(each["value"]) for each in record["headers"]},
+    }
+
+
+def _plain(part: Mapping[str, Any] | None) -> Any:
+    return None if part is None else part["json"] if "json" in part else part["text"]
+
+
+def _json(data: bytes, *, anything: bool) -> tuple[Any, bool]:
+    """Return what JSON says, and whether it is that; a bare word or number only if asked for."""
+    if len(data) > _SHOWN_BYTES or (not anything and data[:1] not in (b"{", b"[")):
+        return None, False
+    try:
+        return json.loads(data, parse_constant=_refuse), True
+    except (ValueError, RecursionError):
+        return None, False
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

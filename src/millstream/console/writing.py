@@ -1,0 +1,94 @@
+"""What the console changes where it may: it sends a record, and resets offsets of a group."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from millstream.client.admin import Admin
+from millstream.client.core.admin.offsets import EARLIEST, LATEST
+from millstream.client.producer import Producer
+from millstream.console.cluster import offsets
+from millstream.console.problems import ProblemError
+from millstream.model.topic import TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def produce(client: Mapping[str, object], topic: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Send one record. ProblemError for a request without the right fields."""
+    key, value, partition = asked.get("key"), asked.get("value"), asked.get("partition")
+    headers = asked.get("headers", [])
+    if not (
+        isinstance(key, str | None)
+        and isinstance(value, str | None)
+        and isinstance(partition, int | None)
+        and isinstance(headers, list)
+        and all(
+            isinstance(each, dict)
+            and isinstance(each.get("name"), str)
+            and isinstance(each.get("value"), str)
+            for each in headers
+        )
+    ):
+        raise ProblemError(
+            400,
+            "This is not a record.",
+            topic,
+            "key and value are text or null, partition is a number or null, headers are "
+            "[{name, value}].",
+        )
+    with Producer(client) as producer:
+        sent = producer.send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            headers=[(each["name"], each["value"].encode()) for each in headers],
+        ).result()
+    _log.warning("produced one record to %s-%d at offset %d", topic, sent.partition, sent.offset)
+    return {"partition": sent.partition, "offset": sent.offset}
+
+
+def reset(admin: Admin, group: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of a reset, and carry it out when ``execute`` is true."""
+    topic, to, value = asked.get("topic"), asked.get("to"), asked.get("value")
+    if not isinstance(topic, str) or to not in ("earliest", "latest", "offset", "time"):
+        raise ProblemError(400, "This is not a reset.", group, "Give topic, to and value.")
+    if to in ("offset", "time") and (not isinstance(value, int) or value < 0):
+        raise ProblemError(
+            400, f"{value!r} is no {to}.", group, "Give a number that is not below 0."
+        )
+    description = admin.describe_topics([topic])[topic].get()
+    partitions = [each.topic_partition for each in description.partitions]
+    first, ends = offsets(admin, partitions, EARLIEST), offsets(admin, partitions, LATEST)
+    committed = admin.list_group_offsets([group])[group].get()
+    new: dict[TopicPartition, int] = {}
+    times = dict.fromkeys(partitions if to == "time" else (), int(value or 0))
+    found = admin.list_offsets(times)
+    for at in partitions:
+        begin, end = first[at], ends[at]
+        if to == "time":
+            place = found[at].get()
+            new[at] = end if place is None else place.offset
+        else:
+            new[at] = {"earliest": begin, "latest": end}.get(to, max(begin, min(end, value or 0)))
+    executed = asked.get("execute") is True
+    if executed:
+        admin.alter_group_offsets(group, new).get_all()
+        _log.warning(
+            "reset group %s in %s to %s %s", group, topic, to, "" if value is None else value
+        )
+    return {
+        "executed": executed,
+        "plan": [
+            {
+                "topic": topic,
+                "partition": at.partition,
+                "current": committed[at].offset if at in committed else None,
+                "new": offset,
+            }
+            for at, offset in sorted(new.items())
+        ],
+    }
