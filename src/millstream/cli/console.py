@@ -12,22 +12,30 @@ from millstream.cli.arguments import (
     Bootstrap,
     bootstrap_servers,
 )
-from millstream.cli.client_options import settings_of
+from millstream.cli.client_options import settings_of, source_settings
 from millstream.cli.failures import CommandFailedError
 from millstream.client.core.settings import AdminSettings
 
 _HOST = "127.0.0.1"
 _WAIT_MS = 10_000
 
-_DataDirectories: TypeAlias = Annotated[
+_LogDirectories: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(
-        "--data-dir",
-        "-d",
+        "--log-dir",
+        metavar="DIR",
         exists=True,
         file_okay=False,
         help="A log directory on this machine, for drawings of segments and indexes; may be "
         "repeated.",
+    ),
+]
+_Tables: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table",
+        metavar="TOPIC=KIND:PLACE",
+        help="A table that a load fills, as hits=delta:lake/hits; may be repeated.",
     ),
 ]
 
@@ -40,7 +48,8 @@ def console(
         bool,
         typer.Option("--allow-writes", help="Let the console send records and reset groups."),
     ] = False,
-    data_dir: _DataDirectories = None,
+    log_dir: _LogDirectories = None,
+    table: _Tables = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Show a cluster in the browser: brokers, topics, records, groups, transactions and rules.
@@ -53,16 +62,21 @@ def console(
     import uvicorn
 
     from millstream.console.app import ConsoleOptions, create_app
+    from millstream.console.table_views import ShownTable
 
-    client = {
+    client: dict[str, str] = {
         "client.id": "millstream-console",
-        "default.api.timeout.ms": _WAIT_MS,
+        "default.api.timeout.ms": str(_WAIT_MS),
         **settings_of(AdminSettings),
         "bootstrap.servers": bootstrap_servers(bootstrap),
     }
     app = create_app(
         ConsoleOptions(
-            client=client, allows_writes=allow_writes, data_directories=tuple(data_dir or ())
+            client=client,
+            allows_writes=allow_writes,
+            log_directories=tuple(log_dir or ()),
+            tables=[ShownTable.parse(each) for each in table or ()],
+            source={"kafka.bootstrap.servers": client["bootstrap.servers"], **source_settings()},
         )
     )
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from threading import Event
@@ -22,9 +22,11 @@ from starlette.staticfiles import StaticFiles
 
 from millstream import __version__
 from millstream.client.admin import Admin
-from millstream.console import cluster, decoding, groups, logs, reading, writing
+from millstream.console import cluster, decoding, groups, reading, writing
 from millstream.console.expression import ExpressionError, parse
+from millstream.console.log_views import log_view
 from millstream.console.problems import ProblemError, problem_of
+from millstream.console.table_views import ShownTable, tables_view
 from millstream.model.errors import MillstreamError
 from millstream.model.topic import TopicPartition
 
@@ -45,11 +47,16 @@ _MAX_BODY: Final = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleOptions:
-    """``client`` are settings of the client; ``hosts`` the names that browsers may call it by."""
+    """``client`` are settings of the client; ``hosts`` the names that browsers may call it by.
+
+    ``source`` are options of the Spark source, for the positions of ``tables``.
+    """
 
     client: Mapping[str, object]
     allows_writes: bool = False
-    data_directories: Sequence[Path] = ()
+    log_directories: Sequence[Path] = ()
+    tables: Sequence[ShownTable] = ()
+    source: Mapping[str, str] = field(default_factory=dict)
     hosts: Sequence[str] = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -93,6 +100,7 @@ def create_app(options: ConsoleOptions) -> Starlette:
                 pages.answer(lambda r: cluster.transaction(_admin(r), _named(r, "id"))),
             ),
             Route("/api/acls", pages.answer(lambda r: cluster.acls(_admin(r)))),
+            Route("/api/tables", pages.answer(pages.tables)),
             Route("/api/log/{topic}/{partition:int}", pages.answer(pages.log)),
             Route(
                 "/api/replicas/{topic}/{partition:int}",
@@ -107,7 +115,7 @@ def create_app(options: ConsoleOptions) -> Starlette:
     )
 
 
-Ask = Callable[[Request], dict[str, Any]]
+Ask = Callable[[Request], Mapping[str, Any]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -203,8 +211,13 @@ class _Pages:
     def reset(self, request: Request, asked: dict[str, Any]) -> dict[str, Any]:
         return writing.reset(_admin(request), _named(request, "group"), asked)
 
-    def log(self, request: Request) -> dict[str, Any]:
-        return logs.log(self._options.data_directories, _partition(request))
+    def log(self, request: Request) -> Mapping[str, object]:
+        at = _partition(request)
+        offset = _number(request.query_params.get("offset", ""), "offset", None)
+        return log_view(self._options.log_directories, at.topic, at.partition, offset)
+
+    def tables(self, _: Request) -> Mapping[str, object]:
+        return tables_view(self._options.tables, self._options.source)
 
 
 class _Either(Event):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+from millstream.model.errors import ConfigError, ErrorCode, KafkaError, MillstreamError
 
 _ABSENT: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
@@ -59,6 +59,10 @@ def problem_of(error: MillstreamError | OSError, where: str) -> ProblemError:
                 where,
                 "Let it with `millstream acl add`, or start the console as another user.",
             )
+    if isinstance(error, ConfigError):
+        return ProblemError(
+            404, f"{error}.", where, "Start the console with another option; --help has them all."
+        )
     return ProblemError(
         502,
         str(error) or type(error).__name__,

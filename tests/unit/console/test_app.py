@@ -19,9 +19,9 @@ CLIENT = {
 }
 
 
-def console(*, allows_writes: bool = False, data_directories: tuple[Path, ...] = ()) -> TestClient:
+def console(*, allows_writes: bool = False, log_directories: tuple[Path, ...] = ()) -> TestClient:
     options = ConsoleOptions(
-        client=CLIENT, allows_writes=allows_writes, data_directories=data_directories
+        client=CLIENT, allows_writes=allows_writes, log_directories=log_directories
     )
     return TestClient(create_app(options), base_url="http://127.0.0.1")
 
@@ -113,7 +113,7 @@ def test_a_wrong_question_is_refused_before_the_cluster_is_asked(
 def test_a_partition_that_is_not_on_this_machine_says_how_to_show_it(client: TestClient) -> None:
     answer = client.get("/api/log/orders/0")
     assert answer.status_code == 404
-    assert "--data-dir" in answer.json()["error"]["next"]
+    assert "--log-dir" in answer.json()["error"]["what"]
 
 
 @pytest.mark.parametrize("name", ["..%2F..%2Fetc", "%2Fetc", "..", "a%00b"])
@@ -121,6 +121,6 @@ def test_a_name_that_leaves_the_log_directory_is_no_partition(name: str, tmp_pat
     inside = tmp_path / "logs"
     inside.mkdir()
     (tmp_path / "secret-0").mkdir()
-    with console(data_directories=(inside,)) as client:
+    with console(log_directories=(inside,)) as client:
         assert client.get(f"/api/log/{name}/0").status_code in (400, 404)
         assert client.get("/api/log/..%2Fsecret/0").status_code in (400, 404)

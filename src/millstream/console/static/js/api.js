@@ -53,7 +53,7 @@ export const transactions = (signal) => ask("/api/transactions", { signal });
 export const transaction = (id, signal) => ask(`/api/transactions/${part(id)}`, { signal });
 export const acls = (signal) => ask("/api/acls", { signal });
 export const tables = (signal) => ask("/api/tables", { signal });
-export const log = (name, partition, signal) => ask(`/api/log/${part(name)}/${part(partition)}`, { signal });
+export const log = (name, partition, query, signal) => ask(`/api/log/${part(name)}/${part(partition)}${parameters(query)}`, { signal });
 export const replicas = (name, partition, signal) => ask(`/api/replicas/${part(name)}/${part(partition)}`, { signal });
 
 /** Records as they come. Answers a function that ends it. */

@@ -25,8 +25,9 @@ const n = (value) => Number(value).toLocaleString("en-US");
 export function stepsForOffset(log, target, before = []) {
   const segments = log.segments;
   const steps = [...before];
-  if (segments.length === 0 || target < segments[0].base_offset || target >= log.end_offset) {
-    return [{ title: "Out of range", table: "segments", text: segments.length === 0 ? "The log has no segments." : `The log holds offsets ${n(segments[0].base_offset)} to ${n(log.end_offset - 1)}. A consumer that asks for ${n(target)} gets OFFSET_OUT_OF_RANGE.` }];
+  const start = log.start_offset ?? segments[0]?.base_offset ?? 0;
+  if (segments.length === 0 || target < start || target >= log.end_offset) {
+    return [{ title: "Out of range", table: "segments", text: segments.length === 0 ? "The log has no segments." : `The log holds offsets ${n(start)} to ${n(log.end_offset - 1)}. A consumer that asks for ${n(target)} gets OFFSET_OUT_OF_RANGE.` }];
   }
   const chosen = floor(segments.length, (at) => segments[at].base_offset <= target);
   for (const { at, yes } of chosen.compared) {

@@ -6,8 +6,8 @@ import { count } from "./format.js";
 import { stepsForOffset, stepsForTime } from "./lookup.js";
 import { moment } from "./moment.js";
 
-export function stepper(log, life, { target, changed } = {}) {
-  const first = log.segments[0]?.base_offset ?? 0;
+export function stepper(log, life, { target, wanted: ask } = {}) {
+  const first = log.start_offset ?? log.segments[0]?.base_offset ?? 0;
   let at = 0;
   let timer = 0;
   let steps = [];
@@ -16,7 +16,7 @@ export function stepper(log, life, { target, changed } = {}) {
     wanted.value = kind.value === "offset" ? String(middle) : new Date(newest?.timestamp ?? Date.now()).toISOString().slice(0, 19).replace("T", " ");
     begin();
   });
-  const middle = Math.min(Math.max(first, target ?? Math.floor(first + (log.end_offset - first) * 0.62)), Math.max(first, log.end_offset - 1));
+  const middle = target ?? Math.floor(first + (log.end_offset - first) * 0.62);
   const wanted = h("input", { class: "mono", size: 20, value: String(middle), "data-search": true });
   const drawing = h("div", { class: "drawing" });
   const story = h("div", { class: "story", "aria-live": "polite" });
@@ -57,13 +57,12 @@ export function stepper(log, life, { target, changed } = {}) {
     at = 0;
     steps = Number.isNaN(value) ? [{ title: "Not understood", table: "segments", text: kind.value === "offset" ? "An offset is a whole number such as 0." : "Write the time as 2026-01-31 12:00, in UTC." }]
       : kind.value === "offset" ? stepsForOffset(log, value) : stepsForTime(log, value);
-    if (kind.value === "offset" && !Number.isNaN(value)) changed?.(value);
     show();
   }
   life.atEnd(() => clearInterval(timer));
   life.keys({ step: move });
   begin();
-  const form = h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); begin(); } },
+  const form = h("form", { class: "tools", onsubmit: (event) => { event.preventDefault(); /^\d+$/.test(wanted.value.trim()) && kind.value === "offset" && ask ? ask(Number(wanted.value)) : begin(); } },
     field("Look up by", kind), field(`Target (${count(first)} to ${count(log.end_offset - 1)})`, wanted), h("button", { class: "button", type: "submit" }, "Look up"),
     back, on, play, where);
   return h("div", null, form, drawing, story);

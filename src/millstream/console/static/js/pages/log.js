@@ -16,7 +16,10 @@ export function logTab(place, { topic, query }, life) {
   const rows = h("div");
   put(place, partitionChoice(topic, "log", partition), rows,
     h("p", { class: "section soft" }, h("span", null, "No log directory at hand? ", h("a", { href: link(["explained"]) }, "The log explained"), " draws a made-up one.")));
-  life.load(rows, (signal) => api.log(topic, partition, signal), (answer) => {
-    put(rows, stepper(answer, life, { target: query.offset === undefined ? undefined : Number(query.offset), changed: (offset) => note(["topics", topic, "log"], { partition, offset }) }));
+  // Only the segment near the offset comes with its batches, so another offset is asked for again.
+  const show = (offset) => life.load(rows, (signal) => api.log(topic, partition, { offset }, signal), (answer) => {
+    const target = offset === undefined ? Math.max(answer.start_offset, answer.end_offset - 100) : Number(offset);
+    put(rows, stepper(answer, life, { target, wanted: (next) => { note(["topics", topic, "log"], { partition, offset: next }); show(next); } }));
   });
+  show(query.offset);
 }

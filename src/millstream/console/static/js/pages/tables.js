@@ -1,4 +1,4 @@
-// Loads into tables: how far they are, and whether the audit agrees.
+// Loads into tables: how far they are, and how large the tables are.
 
 import * as api from "../api.js";
 import { h, put } from "../dom.js";
@@ -7,25 +7,18 @@ import { empty, heading } from "../page.js";
 import { link } from "../router.js";
 import { Table } from "../table.js";
 
-function audit(row) {
-  if (row.audit === null || row.audit === undefined) return h("span", { class: "soft" }, "not run");
-  const good = row.audit === true || /^(ok|complete|agrees|passed)$/i.test(row.audit);
-  return h("span", { class: `tag ${good ? "good" : "bad"}` }, row.audit === true ? "agrees" : String(row.audit));
-}
-
 const COLUMNS = [
   { name: "table", label: "Table", width: "3fr", mono: true, text: (t) => t.table },
   { name: "topic", label: "Topic", width: "2fr", text: (t) => t.topic, show: (t) => (t.topic ? h("a", { href: link(["topics", t.topic]) }, t.topic) : "–") },
   { name: "lag", label: "Lag (records)", width: "110px", right: true, text: (t) => t.lag, show: (t) => h("span", { class: t.lag > 0 ? "warn-text" : "" }, count(t.lag)) },
-  { name: "version", label: "Version", width: "90px", right: true, wide: true, text: (t) => t.version },
   { name: "files", label: "Files", width: "90px", right: true, wide: true, text: (t) => t.files, show: (t) => count(t.files) },
-  { name: "bytes", label: "Size", width: "100px", right: true, wide: true, text: (t) => t.bytes, show: (t) => bytes(t.bytes) },
-  { name: "audit", label: "Audit", width: "120px", text: (t) => String(t.audit), show: audit },
+  { name: "error", label: "State", width: "2fr", wide: true, text: (t) => t.error ?? "", show: (t) => (t.error ? h("span", { class: "bad-text" }, t.error) : h("span", { class: "tag good" }, "readable")) },
+  { name: "bytes", label: "Size", width: "100px", right: true, text: (t) => t.bytes, show: (t) => bytes(t.bytes) },
 ];
 
 export function tables(main, _values, life) {
   const table = life.keep(new Table({ label: "Tables", noun: "table", columns: COLUMNS, key: (t) => t.table,
-    empty: empty("No tables", "Start the console with ", h("code", null, "--table DIRECTORY"), " for each table that it shows, and load one with ", h("code", null, "millstream load TOPIC"), ".") }));
+    empty: empty("No tables", "Start the console with ", h("code", null, "--table TOPIC=KIND:PLACE"), " for each table that it shows, and load one with ", h("code", null, "millstream load TOPIC"), ".") }));
   const place = h("div");
   put(main, heading("Loads and tables"), place);
   life.keys({ table: () => table });
