@@ -16,7 +16,7 @@ from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -133,7 +133,7 @@ class _Pages:
 
         async def endpoint(request: Request) -> Response:
             try:
-                return JSONResponse(await run_in_threadpool(ask, request), headers=_PROTECTION)
+                return _Json(await run_in_threadpool(ask, request), headers=_PROTECTION)
             except (MillstreamError, OSError) as error:
                 return _refusal(error, request)
 
@@ -159,9 +159,7 @@ class _Pages:
                         f"Programs send the header {_ASKED_BY_A_PAGE}: 1.",
                     )
                 asked = await _body(request)
-                return JSONResponse(
-                    await run_in_threadpool(act, request, asked), headers=_PROTECTION
-                )
+                return _Json(await run_in_threadpool(act, request, asked), headers=_PROTECTION)
             except (MillstreamError, OSError) as error:
                 return _refusal(error, request)
 
@@ -244,9 +242,18 @@ def _partition(request: Request) -> TopicPartition:
     return TopicPartition(_named(request, "topic"), int(request.path_params["partition"]))
 
 
+class _Json(Response):
+    """JSON in ASCII: records may hold halves of surrogate pairs, which UTF-8 cannot have."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
 def _refusal(error: MillstreamError | OSError, request: Request) -> Response:
     problem = problem_of(error, request.url.path)
-    return JSONResponse(problem.body(), status_code=problem.status, headers=_PROTECTION)
+    return _Json(problem.body(), status_code=problem.status, headers=_PROTECTION)
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from millstream.console.problems import ProblemError
 DECODERS: Final = ("auto", "text", "json", "hex", "base64")
 _SHOWN_BYTES: Final = 256 * 1024
 """Of one key or value: a page with a hundred larger ones would be of no use to anybody."""
+_MAX_DEPTH: Final = 200
+"""What is nested deeper is shown as text."""
 
 
 def content(data: bytes | None, decoder: str) -> dict[str, Any] | None:
@@ -86,9 +89,32 @@ def _json(data: bytes, *, anything: bool) -> tuple[Any, bool]:
     if len(data) > _SHOWN_BYTES or (not anything and data[:1] not in (b"{", b"[")):
         return None, False
     try:
-        return json.loads(data, parse_constant=_refuse), True
+        found = json.loads(data, parse_constant=_refuse, parse_float=_finite)
+        # The answer has it some levels deeper, and must not be what fails.
+        return found, _depth(found) <= _MAX_DEPTH
     except (ValueError, RecursionError):
         return None, False
+
+
+def _depth(value: Any) -> int:
+    """Return how deeply objects and lists are nested, or just more than is allowed."""
+    level, depth = [value], 0
+    while level and depth <= _MAX_DEPTH:
+        level = [
+            each
+            for inner in level
+            if isinstance(inner, dict | list)
+            for each in (inner.values() if isinstance(inner, dict) else inner)
+        ]
+        depth += 1
+    return depth
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        _refuse(text)
+    return number
 
 
 def _refuse(constant: str) -> None:

@@ -39,13 +39,21 @@ def produce(client: Mapping[str, object], topic: str, asked: Mapping[str, Any]) 
             "key and value are text or null, partition is a number or null, headers are "
             "[{name, value}].",
         )
+    try:
+        encoded = [(each["name"], each["value"].encode()) for each in headers]
+        for text in (key, value):
+            (text or "").encode()
+    except UnicodeEncodeError as error:
+        raise ProblemError(
+            400, "Text here has half of a surrogate pair.", topic, "Send text that UTF-8 can have."
+        ) from error
     with Producer(client) as producer:
         sent = producer.send(
             topic,
             value,
             key,
             partition=partition,
-            headers=[(each["name"], each["value"].encode()) for each in headers],
+            headers=encoded,
         ).result()
     _log.warning("produced one record to %s-%d at offset %d", topic, sent.partition, sent.offset)
     return {"partition": sent.partition, "offset": sent.offset}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from millstream.console import decoding, reading
 from millstream.console.app import STATIC, ConsoleOptions, create_app
 
 CLIENT = {
@@ -124,3 +126,32 @@ def test_a_name_that_leaves_the_log_directory_is_no_partition(name: str, tmp_pat
     with console(log_directories=(inside,)) as client:
         assert client.get(f"/api/log/{name}/0").status_code in (400, 404)
         assert client.get("/api/log/..%2Fsecret/0").status_code in (400, 404)
+
+
+def test_records_that_are_odd_do_not_fail_the_page(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [b'{"a": "\\ud800"}', b"[1e999]", b"[" * 190 + b"]" * 190, b"[" * 985 + b"]" * 985]
+
+    def read(*_: object) -> dict[str, object]:
+        return {"records": [{"value": decoding.content(value, "auto")} for value in values]}
+
+    monkeypatch.setattr(reading, "read", read)
+    answer = client.get("/api/topics/t/records")
+    assert answer.status_code == 200
+    kinds = [each["value"]["kind"] for each in answer.json()["records"]]
+    assert kinds == ["json", "text", "json", "text"]
+
+
+@pytest.mark.parametrize("field", ["key", "value", "headers"])
+def test_text_that_cannot_be_sent_is_refused(field: str) -> None:
+    record: dict[str, object] = {"value": "x"}
+    record[field] = [{"name": "n", "value": "\ud800"}] if field == "headers" else "\ud800"
+    with console(allows_writes=True) as writing:
+        answer = writing.post(
+            "/api/topics/t/records",
+            content=json.dumps(record),
+            headers={"x-millstream-console": "1"},
+        )
+    assert answer.status_code == 400
+    assert "surrogate" in answer.json()["error"]["what"]

@@ -18,6 +18,9 @@ from millstream.console.decoding import content
         (b"<b>", "auto", {"kind": "text", "text": "<b>"}),
         (b"[" * 100_000, "auto", {"kind": "text", "text": "[" * 100_000}),
         (b'{"a": NaN}', "auto", {"kind": "text", "text": '{"a": NaN}'}),
+        (b"[1e999]", "auto", {"kind": "text", "text": "[1e999]"}),
+        (b"[" * 300 + b"]" * 300, "auto", {"kind": "text", "text": "[" * 300 + "]" * 300}),
+        (b'["\\ud800"]', "auto", {"kind": "json", "json": ["\ud800"]}),
     ],
 )
 def test_a_value_is_shown_as_it_looks_or_as_asked(
