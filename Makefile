@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all check bench interop sim sanitize docs clean
+.PHONY: help demo test test-all check bench interop sim sanitize docs wheels clean
 
 help:  ## print these targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -53,6 +53,10 @@ docs: $(STAMP)  ## the pages of docs/ as a site in build/site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'open build/site/index.html'
+
+wheels: $(STAMP)  ## wheels for Linux, macOS and Windows in build/wheels; the one for this machine is installed and tried
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[wheels]'
+	$(BIN)/python tools/build_wheels.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

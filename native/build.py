@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 NATIVE = Path(__file__).resolve().parent
 PACKAGE = NATIVE.parent / "src" / "millstream" / "records"
@@ -24,10 +25,28 @@ LIBRARY = PACKAGE / f"_kernel{SUFFIX}"
 MACHINES = {"x86_64", "amd64", "aarch64", "arm64"}
 """Little-endian processors on which the kernel is tried out."""
 
+ZIG = [sys.executable, "-m", "ziglang", "cc"]
 FLAGS = ["-std=c11", "-O3", "-fvisibility=hidden", "-shared"]
 
 GLIBC = "2.17"
 """What a library that zig builds for Linux needs at least: the manylinux2014 of the wheel's tag."""
+
+
+class Target(NamedTuple):
+    """A platform to compile for with zig: its name there, and the ending of a library."""
+
+    triple: str
+    suffix: str
+
+
+TARGETS = {
+    "manylinux_2_17_x86_64": Target(f"x86_64-linux-gnu.{GLIBC}", ".so"),
+    "manylinux_2_17_aarch64": Target(f"aarch64-linux-gnu.{GLIBC}", ".so"),
+    "macosx_11_0_x86_64": Target("x86_64-macos.11.0", ".dylib"),
+    "macosx_11_0_arm64": Target("aarch64-macos.11.0", ".dylib"),
+    "win_amd64": Target("x86_64-windows-gnu", ".dll"),
+}
+"""The platforms of released wheels, by the tag of the wheel (``tools/build_wheels.py``)."""
 
 
 class NoCompilerError(Exception):
@@ -54,6 +73,24 @@ def build(library: Path = LIBRARY, *, portable: bool = False) -> str:
     raise NoCompilerError("; ".join(said))
 
 
+def build_for(platform_tag: str, library: Path) -> None:
+    """Compile the library for a platform of ``TARGETS`` with zig, whatever this machine is.
+
+    Raises NoCompilerError for another platform, without the ziglang wheel, and with what zig said.
+    """
+    target = TARGETS.get(platform_tag)
+    if target is None:
+        raise NoCompilerError(f"there is no platform {platform_tag!r}, but {', '.join(TARGETS)}")
+    if importlib.util.find_spec("ziglang") is None:
+        raise NoCompilerError("the ziglang wheel is not there: pip install ziglang")
+    flags = [*FLAGS, "-s", "-target", target.triple]
+    if target.suffix != ".dll":
+        flags.append("-fPIC")
+    error = _compile([*ZIG, *flags], library)
+    if error is not None:
+        raise NoCompilerError(f"zig: {error}")
+
+
 def knows_processor() -> bool:
     """Return True on a processor that the kernel is made for."""
     return platform.machine().lower() in MACHINES and sys.byteorder == "little"
@@ -67,28 +104,33 @@ def list_compilers() -> list[tuple[str, list[str]]]:
         if sys.platform != "win32" and (path := shutil.which(name))
     ]
     if importlib.util.find_spec("ziglang") is not None:
-        found.append(("zig", [sys.executable, "-m", "ziglang", "cc"]))
+        found.append(("zig", ZIG))
     return found
 
 
 def compile_with(name: str, command: list[str], library: Path) -> str | None:
-    """Compile with one compiler; return what it said when it did not work.
-
-    The library is put into its place in one step, and each build writes to a directory of its own:
-    a running program that has the library loaded crashes, at its exit at the latest, when the file
-    is written in place, because the pages that it has mapped change.
-    """
+    """Compile for this machine; return what the compiler said when it did not work."""
     flags = list(FLAGS)
     if sys.platform != "win32":
         flags.append("-fPIC")
     if name == "zig":
         flags += ["-s", *zig_target()]
+    return _compile([*command, *flags], library)
+
+
+def _compile(command: list[str], library: Path) -> str | None:
+    """Run a compiler over all sources; return what it said when it did not work.
+
+    The library is put into its place in one step, and each build writes to a directory of its own:
+    a running program that has the library loaded crashes, at its exit at the latest, when the file
+    is written in place, because the pages that it has mapped change.
+    """
     sources = [str(path) for path in sorted(NATIVE.glob("*.c"))]
     try:
         with tempfile.TemporaryDirectory(prefix=".kernel-", dir=library.parent) as directory:
             made = Path(directory, library.name)
             done = subprocess.run(
-                [*command, *flags, *sources, "-o", str(made)],
+                [*command, *sources, "-o", str(made)],
                 capture_output=True,
                 text=True,
                 timeout=300,
