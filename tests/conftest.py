@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,6 +24,16 @@ def pytest_configure() -> None:
     settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def forget_the_command_line() -> Iterator[None]:
+    """A command that a test has run in its own process leaves its options to the next test."""
+    yield
+    options = sys.modules.get("millstream.cli.client_options")
+    if options is not None:
+        options._Given.profile = options._Given.file = None
+        options._Given.items = ()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from dataclasses import fields
@@ -28,20 +29,22 @@ KINDS = [
     (AdminKeywords, AdminSettings),
     (ShareConsumerKeywords, ShareConsumerSettings),
 ]
+OF_TYPES = {"SSLContext": ssl.SSLContext}
+"""What only a type checker imports."""
 NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
 
 
 @pytest.mark.parametrize(("typed", "settings"), KINDS)
 def test_names_are_those_of_the_settings(typed: Any, settings: Any) -> None:
     named = {each.name for each in fields(settings) if "reader" in each.metadata}
-    assert set(get_type_hints(typed)) == named | set(ALIASES)
+    assert set(get_type_hints(typed, localns=OF_TYPES)) == named | set(ALIASES)
     assert not typed.__required_keys__
 
 
 @pytest.mark.parametrize(("typed", "settings"), KINDS)
 def test_numbers_and_words_are_read_as_they_are_typed(typed: Any, settings: Any) -> None:
     """A setting of a number takes that kind of number, and each word of a Literal is allowed."""
-    hints = get_type_hints(typed)
+    hints = get_type_hints(typed, localns=OF_TYPES)
     declared = get_type_hints(settings)
     looked_at = 0
     for each in fields(settings):

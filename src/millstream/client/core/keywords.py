@@ -11,12 +11,14 @@ refuses them there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ssl import SSLContext
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from millstream.client.core.consumer.assignors.assignor import Assignor
 from millstream.client.core.consumer.reset import ResetStrategy
 from millstream.records.compression import Codec
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 
 class SecurityKeywords(TypedDict, total=False):
