@@ -18,6 +18,8 @@ from millstream.client.core.settings import AdminSettings
 
 _HOST = "127.0.0.1"
 _WAIT_MS = 10_000
+_ANSWER_MS = 2_000
+"""A broker that does not answer for so long is left for another."""
 
 _LogDirectories: TypeAlias = Annotated[
     list[Path] | None,
@@ -67,6 +69,7 @@ def console(
     client: dict[str, str] = {
         "client.id": "millstream-console",
         "default.api.timeout.ms": str(_WAIT_MS),
+        "request.timeout.ms": str(_ANSWER_MS),
         **settings_of(AdminSettings),
         "bootstrap.servers": bootstrap_servers(bootstrap),
     }

@@ -42,6 +42,7 @@ _PROTECTION: Final = {
 }
 _ASKED_BY_A_PAGE: Final = "x-millstream-console"
 """A header that no other site can send without being allowed to: the guard of every change."""
+_SHORT: Final = {"default.api.timeout.ms": 1500, "request.timeout.ms": 1000}
 _MAX_BODY: Final = 2 * 1024 * 1024
 
 
@@ -67,10 +68,12 @@ def create_app(options: ConsoleOptions) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.ended = Event()
         app.state.admin = await run_in_threadpool(lambda: Admin(options.client))
+        app.state.disks = await run_in_threadpool(lambda: Admin({**options.client, **_SHORT}))
         try:
             yield
         finally:
             app.state.ended.set()
+            await run_in_threadpool(app.state.disks.close)
             await run_in_threadpool(app.state.admin.close)
 
     pages = _Pages(options)
@@ -78,11 +81,11 @@ def create_app(options: ConsoleOptions) -> Starlette:
         routes=[
             Route("/", pages.index),
             Route("/api/session", pages.answer(pages.session)),
-            Route("/api/overview", pages.answer(lambda r: cluster.overview(_admin(r)))),
-            Route("/api/topics", pages.answer(lambda r: cluster.topics(_admin(r)))),
+            Route("/api/overview", pages.answer(lambda r: cluster.overview(_admin(r), _disks(r)))),
+            Route("/api/topics", pages.answer(lambda r: cluster.topics(_admin(r), _disks(r)))),
             Route(
                 "/api/topics/{topic}",
-                pages.answer(lambda r: cluster.topic(_admin(r), _named(r, "topic"))),
+                pages.answer(lambda r: cluster.topic(_admin(r), _disks(r), _named(r, "topic"))),
             ),
             Route(
                 "/api/topics/{topic}/settings",
@@ -104,7 +107,7 @@ def create_app(options: ConsoleOptions) -> Starlette:
             Route("/api/log/{topic}/{partition:int}", pages.answer(pages.log)),
             Route(
                 "/api/replicas/{topic}/{partition:int}",
-                pages.answer(lambda r: cluster.replicas(_admin(r), _partition(r))),
+                pages.answer(lambda r: cluster.replicas(_admin(r), _disks(r), _partition(r))),
             ),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -231,6 +234,11 @@ class _Either(Event):
 
 def _admin(request: Request) -> Admin:
     admin: Admin = request.app.state.admin
+    return admin
+
+
+def _disks(request: Request) -> Admin:
+    admin: Admin = request.app.state.disks
     return admin
 
 

@@ -1,4 +1,8 @@
-"""What the pages of the cluster, of topics and of replicas show."""
+"""What the pages of the cluster, of topics and of replicas show.
+
+``disks`` is an administrator that waits for a short time only: every broker has to say for itself
+what is on its disks, and a page does not wait for one that is paused.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,13 @@ from millstream.model.topic import TopicPartition
 _NO_BROKER: Final = -1
 
 
-def overview(admin: Admin) -> dict[str, Any]:
+def overview(admin: Admin, disks: Admin) -> dict[str, Any]:
     """Return the cluster and its brokers."""
     cluster = admin.describe_cluster()
     partitions = admin.describe_partitions()
     leads = Counter(each.leader for each in partitions.values())
     replicas = Counter(broker for each in partitions.values() for broker in each.replicas)
-    on_disk = _log_directories(admin, [each.broker_id for each in cluster.brokers])
+    on_disk = _log_directories(disks, [each.broker_id for each in cluster.brokers])
     return {
         "cluster_id": cluster.cluster_id,
         "controller": None if cluster.controller_id == _NO_BROKER else cluster.controller_id,
@@ -56,7 +60,7 @@ def overview(admin: Admin) -> dict[str, Any]:
     }
 
 
-def topics(admin: Admin) -> dict[str, Any]:
+def topics(admin: Admin, disks: Admin) -> dict[str, Any]:
     """Return all topics, internal ones too, with the bytes of their leaders."""
     partitions = admin.describe_partitions()
     of_topic: defaultdict[str, list[PartitionReplicas]] = defaultdict(list)
@@ -64,7 +68,7 @@ def topics(admin: Admin) -> dict[str, Any]:
         of_topic[topic_partition.topic].append(each)
     sizes: Counter[str] = Counter()
     unknown: set[str] = set()
-    on_disk = _leaders_on_disk(admin, partitions)
+    on_disk = _leaders_on_disk(disks, partitions)
     for topic_partition in partitions:
         size = on_disk.get(topic_partition)
         if size is None:
@@ -87,12 +91,12 @@ def topics(admin: Admin) -> dict[str, Any]:
     }
 
 
-def topic(admin: Admin, name: str) -> dict[str, Any]:
+def topic(admin: Admin, disks: Admin, name: str) -> dict[str, Any]:
     """Return the partitions of a topic. KafkaError if there is none of that name."""
     admin.describe_topics([name])[name].get()
     partitions = admin.describe_partitions([name])
     starts, ends = offsets(admin, partitions, EARLIEST), offsets(admin, partitions, LATEST)
-    sizes = _leaders_on_disk(admin, partitions)
+    sizes = _leaders_on_disk(disks, partitions)
     return {
         "name": name,
         "partitions": [
@@ -130,7 +134,7 @@ def settings(admin: Admin, name: str) -> dict[str, Any]:
     }
 
 
-def replicas(admin: Admin, topic_partition: TopicPartition) -> dict[str, Any]:
+def replicas(admin: Admin, disks: Admin, topic_partition: TopicPartition) -> dict[str, Any]:
     """Return how far each replica of a partition is.
 
     Kafka's protocol tells how far a replica is behind the high watermark, and not what the leader
@@ -143,7 +147,7 @@ def replicas(admin: Admin, topic_partition: TopicPartition) -> dict[str, Any]:
     lags = {
         broker: replica.offset_lag
         for broker, directories in _log_directories(
-            admin, found.replicas, [topic_partition]
+            disks, found.replicas, [topic_partition]
         ).items()
         for each in directories
         for at, replica in each.replicas.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from millstream.client.admin import Admin
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
@@ -12,6 +12,9 @@ from millstream.client.producer import Producer
 from millstream.console.cluster import offsets
 from millstream.console.problems import ProblemError
 from millstream.model.topic import TopicPartition
+
+_OF_OTHER_CLIENTS: Final = ("default.api.timeout.ms",)
+"""Settings that a producer has not."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +50,8 @@ def produce(client: Mapping[str, object], topic: str, asked: Mapping[str, Any]) 
         raise ProblemError(
             400, "Text here has half of a surrogate pair.", topic, "Send text that UTF-8 can have."
         ) from error
-    with Producer(client) as producer:
+    settings = {name: value for name, value in client.items() if name not in _OF_OTHER_CLIENTS}
+    with Producer(settings) as producer:
         sent = producer.send(
             topic,
             value,

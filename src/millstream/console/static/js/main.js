@@ -40,6 +40,10 @@ function frame(path) {
   put(document.getElementById("nav"), PAGES.map(([place, label, keys]) => h("a", {
     href: link(place), "aria-current": (place[0] ?? "") === first ? "page" : null,
   }, label, h("kbd", { "aria-hidden": "true" }, keys))));
+  // On a phone the pages stand in a row that is wider than the screen.
+  const nav = document.getElementById("nav");
+  const current = nav.querySelector("[aria-current]");
+  if (current) nav.scrollLeft = current.offsetLeft - (nav.clientWidth - current.offsetWidth) / 2;
 }
 
 function show() {

@@ -55,6 +55,7 @@ export class Life {
   async load(place, ask, show, { every = 0 } = {}) {
     let shown = false;
     let stale = null;
+    let told = null;
     const waiting = h("p", { class: "wait" }, "Loading…");
     put(place, waiting);
     const once = async () => {
@@ -69,8 +70,11 @@ export class Life {
       } catch (error) {
         if (this.over || error.name === "AbortError") return;
         if (!(error.what)) console.error(error);
-        if (!shown) put(place, failureBox(error, () => { put(place, waiting); once(); }));
-        else if (!stale) {
+        if (!shown) {
+          // The same failure again stays as it is: it would be read out anew each time.
+          if (told !== error.message) put(place, failureBox(error, () => { told = null; put(place, waiting); once(); }));
+          told = error.message;
+        } else if (!stale) {
           stale = failureBox({ ...error, what: `Not up to date: ${error.what ?? error.message}` });
           stale.classList.add("stale");
           document.body.append(stale);

@@ -17,8 +17,14 @@ export function replicasTab(place, { topic, query }, life) {
   const story = h("div", { class: "story" });
   let from = null;
   let isr = null;
+  const known = new Map();
   put(place, partitionChoice(topic, "replicas", partition), rows);
   life.load(rows, (signal) => api.replicas(topic, partition, signal), (answer) => {
+    // Of a broker that does not answer, what it had last stays in the drawing.
+    for (const replica of answer.replicas) {
+      if (replica.leo !== null) known.set(replica.broker, replica.leo);
+      else if (known.has(replica.broker)) Object.assign(replica, { leo: known.get(replica.broker), silent: true });
+    }
     const ends = answer.replicas.map((r) => r.leo).filter((leo) => leo !== null && leo !== undefined);
     const low = Math.min(...ends, answer.high_watermark ?? Infinity);
     const high = Math.max(...ends, 0);

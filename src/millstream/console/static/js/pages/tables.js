@@ -9,10 +9,10 @@ import { Table } from "../table.js";
 
 const COLUMNS = [
   { name: "table", label: "Table", width: "3fr", mono: true, text: (t) => t.table },
-  { name: "topic", label: "Topic", width: "2fr", text: (t) => t.topic, show: (t) => (t.topic ? h("a", { href: link(["topics", t.topic]) }, t.topic) : "–") },
+  { name: "topic", label: "Topic", width: "2fr", wide: true, text: (t) => t.topic, show: (t) => (t.topic ? h("a", { href: link(["topics", t.topic]) }, t.topic) : "–") },
   { name: "lag", label: "Lag (records)", width: "110px", right: true, text: (t) => t.lag, show: (t) => h("span", { class: t.lag > 0 ? "warn-text" : "" }, count(t.lag)) },
   { name: "files", label: "Files", width: "90px", right: true, wide: true, text: (t) => t.files, show: (t) => count(t.files) },
-  { name: "error", label: "State", width: "2fr", wide: true, text: (t) => t.error ?? "", show: (t) => (t.error ? h("span", { class: "bad-text" }, t.error) : h("span", { class: "tag good" }, "readable")) },
+  { name: "error", label: "State", width: "2fr", text: (t) => t.error ?? "", show: (t) => (t.error ? h("span", { class: "bad-text" }, t.error) : h("span", { class: "tag good" }, "readable")) },
   { name: "bytes", label: "Size", width: "100px", right: true, text: (t) => t.bytes, show: (t) => bytes(t.bytes) },
 ];
 
