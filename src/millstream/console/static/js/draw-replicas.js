@@ -31,7 +31,7 @@ export function drawReplicas(state, from) {
     parts.push(s("rect", { class: `bar-log${slow}`, x: LEFT, y: y + 2, height: 28, rx: 3, width: Math.max(2, scale(committed) - LEFT) }),
       s("rect", { class: `bar-open${slow}`, x: scale(committed), y: y + 2, height: 28, width: Math.max(0, x - scale(committed)) }),
       s("text", { class: "code", x: x + 8, y: y + 15 }, count(replica.leo)),
-      s("text", { class: "small", x: x + 8, y: y + 29 }, replica.silent ? "does not answer" : replica.broker === state.leader ? "LEO" : replica.lag > 0 ? `LEO, ${count(replica.lag)} behind` : "LEO, caught up"));
+      s("text", { class: "small", x: x + 8, y: y + 29 }, replica.silent ? "last seen; no answer" : replica.broker === state.leader ? "LEO" : replica.lag > 0 ? `LEO, ${count(replica.lag)} behind` : "LEO, caught up"));
   });
   if (hw !== null && hw !== undefined) {
     const x = scale(hw);
