@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib import resources
@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Final
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.middleware import Middleware
@@ -185,6 +186,7 @@ class _Pages:
         stopped: Event = request.app.state.ended
 
         async def events() -> AsyncIterator[str]:
+            source: Generator[dict[str, Any] | None, None, None] | None = None
             try:
                 wanted = _wanted(request)
                 source = reading.follow(
@@ -200,6 +202,10 @@ class _Pages:
                 yield f"event: failure\ndata: {json.dumps(body)}\n\n"
             finally:
                 ended.set()
+                if source is not None:
+                    # The consumer's connections close now, and not on the event loop.
+                    with anyio.CancelScope(shield=True):
+                        await run_in_threadpool(source.close)
 
         return StreamingResponse(events(), media_type="text/event-stream", headers=_PROTECTION)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -90,7 +90,7 @@ def read(admin: Admin, client: Mapping[str, object], wanted: Wanted) -> dict[str
 
 def follow(
     admin: Admin, client: Mapping[str, object], wanted: Wanted, ended: Event
-) -> Iterator[dict[str, Any] | None]:
+) -> Generator[dict[str, Any] | None, None, None]:
     """Yield records from now on as they come, None when there are none for a moment."""
     partitions = _partitions(admin, wanted)
     ends = offsets(admin, partitions, LATEST)

@@ -11,6 +11,7 @@ from millstream.client.core.admin.offsets import EARLIEST, LATEST
 from millstream.client.producer import Producer
 from millstream.console.cluster import offsets
 from millstream.console.problems import ProblemError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 _OF_OTHER_CLIENTS: Final = ("default.api.timeout.ms",)
@@ -75,6 +76,8 @@ def reset(admin: Admin, group: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     description = admin.describe_topics([topic])[topic].get()
     partitions = [each.topic_partition for each in description.partitions]
     first, ends = offsets(admin, partitions, EARLIEST), offsets(admin, partitions, LATEST)
+    if any(each not in first or each not in ends for each in partitions):
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a partition of {topic} has no leader")
     committed = admin.list_group_offsets([group])[group].get()
     new: dict[TopicPartition, int] = {}
     times = dict.fromkeys(partitions if to == "time" else (), int(value or 0))
