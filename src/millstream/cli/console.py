@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, TypeAlias
 
 import typer
@@ -94,4 +95,13 @@ def console(
     with listening:
         print(f"millstream console: http://{_HOST}:{listening.getsockname()[1]}/", flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)
-        uvicorn.Server(config).run(sockets=[listening])
+        server = uvicorn.Server(config)
+        leave = server.handle_exit
+
+        def end(signal_number: int, frame: FrameType | None) -> None:
+            # Live views wait for records: they end first, or the server would have to break them.
+            app.state.ended.set()
+            leave(signal_number, frame)
+
+        server.handle_exit = end  # type: ignore[method-assign, assignment]
+        server.run(sockets=[listening])

@@ -67,7 +67,6 @@ def create_app(options: ConsoleOptions) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.ended = Event()
         app.state.admin = await run_in_threadpool(lambda: Admin(options.client))
         app.state.disks = await run_in_threadpool(lambda: Admin({**options.client, **_SHORT}))
         try:
@@ -78,7 +77,7 @@ def create_app(options: ConsoleOptions) -> Starlette:
             await run_in_threadpool(app.state.admin.close)
 
     pages = _Pages(options)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", pages.index),
             Route("/api/session", pages.answer(pages.session)),
@@ -117,6 +116,8 @@ def create_app(options: ConsoleOptions) -> Starlette:
             Middleware(TrustedHostMiddleware, allowed_hosts=list(options.hosts), www_redirect=False)
         ],
     )
+    app.state.ended = Event()
+    return app
 
 
 Ask = Callable[[Request], Mapping[str, Any]]
