@@ -15,6 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    _FULL_FLUSH = None
+else:
+    _FULL_FLUSH = getattr(fcntl, "F_FULLFSYNC", None)
+
 SWITCH: Final = "MILLSTREAM_PORTABLE"
 """Environment variable; ``1`` chooses the ways that work on every system."""
 
@@ -23,6 +30,9 @@ IS_PORTABLE: Final = os.environ.get(SWITCH, "").lower() in {"1", "on", "yes", "t
 CONNECTING: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 """What ``connect_ex`` of a non-blocking socket returns when nothing is wrong. Windows answers
 EWOULDBLOCK."""
+
+_NO_FULL_FLUSH: Final = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY})
+"""What a file system answers that knows no F_FULLFSYNC: one of a network, or FAT."""
 
 _STEP_BYTES: Final = 256 * 1024
 
@@ -58,6 +68,27 @@ def _gather(sock: socket.socket, pieces: Sequence[bytes | memoryview]) -> int:
     return sock.sendmsg(pieces)
 
 
+def _read_copied(file: int, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+    """Read into one buffer or more as ``os.preadv`` does; returns the number of bytes."""
+    data = os.pread(file, sum(map(len, buffers)), position)
+    start = 0
+    for buffer in buffers:
+        piece = data[start : start + len(buffer)]
+        memoryview(buffer)[: len(piece)] = piece
+        start += len(piece)
+    return len(data)
+
+
+def _flush_drive(descriptor: int) -> None:
+    """Flush as macOS has it: its fsync leaves data in the drive's cache, F_FULLFSYNC does not."""
+    try:
+        fcntl.fcntl(descriptor, _FULL_FLUSH or 0)
+    except OSError as error:
+        if error.errno not in _NO_FULL_FLUSH:
+            raise
+        os.fsync(descriptor)
+
+
 def make_selector() -> selectors.BaseSelector:
     """Return the best selector of this system: epoll, kqueue, or select."""
     best = selectors.DefaultSelector()
@@ -76,6 +107,24 @@ send_file: Final[Callable[[int, int, int, int], int]] = (
     os.sendfile if hasattr(os, "sendfile") and not IS_PORTABLE else _send_copied
 )
 """``os.sendfile``: descriptors of socket and file, position and size; returns the bytes sent."""
+
+read_into: Final[Callable[[int, Sequence[bytearray | memoryview], int], int]] = (
+    os.preadv if hasattr(os, "preadv") and not IS_PORTABLE else _read_copied
+)
+"""``os.preadv``: descriptor, buffers and position; returns how many bytes were read."""
+
+NO_WAIT: Final[int] = 0 if IS_PORTABLE else getattr(os, "RWF_NOWAIT", 0)
+"""Flag of ``os.preadv`` to fail where it would wait for a disk; 0 where there is none."""
+
+flush_file: Final[Callable[[int], None]] = os.fsync if _FULL_FLUSH is None else _flush_drive
+"""Make a file or a directory safe from a power failure."""
+
+flush_data: Final[Callable[[int], None]] = (
+    os.fdatasync
+    if _FULL_FLUSH is None and hasattr(os, "fdatasync") and not IS_PORTABLE
+    else flush_file
+)
+"""Flush a file's data and size; its times as well where they cannot be left out."""
 
 
 def after_fork_in_child(callback: Callable[[], None]) -> None:

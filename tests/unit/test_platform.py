@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import selectors
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from millstream import platform
 SOURCES = Path(platform.__file__).parent
 ONLY_IN_PLATFORM = re.compile(
     r"os\.sendfile|DefaultSelector|EpollSelector|select\.epoll|register_at_fork|EINPROGRESS"
+    r"|F_FULLFSYNC|os\.fdatasync|os\.fsync|['.\"]RWF_NOWAIT"
 )
 WITHOUT = """
 import os, selectors, signal, socket, sys
@@ -129,6 +131,49 @@ def test_select_without_a_socket_waits_and_finds_nothing() -> None:
             selector.register(one, selectors.EVENT_READ)
             other.send(b"x")
             assert [key.fileobj for key, _ in selector.select(10)] == [one]
+
+
+def test_a_read_fills_its_buffers_as_preadv_does(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    with path.open("rb") as file:
+        for position, sizes in ((0, (10, 20)), (90, (4, 20)), (100, (5,)), (7, (0, 3))):
+            one, other = ([bytearray(size) for size in sizes] for _ in range(2))
+            read = platform._read_copied(file.fileno(), one, position)
+            assert read == os.preadv(file.fileno(), other, position)
+            assert one == other
+
+
+@pytest.mark.parametrize(
+    ("answer", "flushes"),
+    [(None, ["drive"]), (errno.ENOTSUP, ["drive", "fsync"]), (errno.EIO, ["drive"])],
+)
+def test_macos_flushes_the_cache_of_the_drive(
+    monkeypatch: pytest.MonkeyPatch, answer: int | None, flushes: list[str]
+) -> None:
+    done: list[str] = []
+
+    def control(descriptor: int, command: int) -> None:
+        assert (descriptor, command) == (5, 51)
+        done.append("drive")
+        if answer is not None:
+            raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr(platform, "_FULL_FLUSH", 51)
+    monkeypatch.setattr(platform.fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append("fsync"))
+    with pytest.raises(OSError, match="error") if answer == errno.EIO else nullcontext():
+        platform._flush_drive(5)
+    assert done == flushes
+
+
+def test_macos_has_its_own_flush_chosen() -> None:
+    script = (
+        "import fcntl, sys; fcntl.F_FULLFSYNC = 51\n"
+        "from millstream import platform\n"
+        "print(platform.flush_file is platform.flush_data is platform._flush_drive)"
+    )
+    assert run(script, "") == "True"
 
 
 def test_only_the_module_for_it_names_what_linux_or_unix_alone_have() -> None:

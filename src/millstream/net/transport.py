@@ -13,7 +13,6 @@ many KB leave by one system call (decision 0085).
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import ssl
 from asyncio import AbstractEventLoop, Handle
@@ -23,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol, cast
 
+from millstream import platform
 from millstream.net.writer import SHORT_FILE, SocketWriter
 from millstream.protocol.outgoing import IN_MEMORY, Payload, Records
 
@@ -302,7 +302,7 @@ class TlsTransport:
     def _read(self, chunk: Payload, into: memoryview) -> None:
         position = chunk.position + self._offset
         while into:
-            read = os.preadv(chunk.fileno(), [into], position)
+            read = platform.read_into(chunk.fileno(), [into], position)
             if not read:
                 self._broken = True
                 raise ConnectionResetError(SHORT_FILE)

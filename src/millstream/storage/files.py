@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from millstream import platform
 from millstream.storage.reserved_blocks import reserve_blocks
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ drops comes in runs of about half of that.
 _STATUS_BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system are."""
 
-_NO_WAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_NO_WAIT: Final = platform.NO_WAIT
 _FLOCK: Final = struct.Struct("@hhqqi4x")
 _ONE_BYTE: Final = (bytearray(1),)
 
@@ -277,7 +278,7 @@ class LocalFile:
 
     def sync(self) -> None:
         """Flush data and size, not the times."""
-        os.fdatasync(self._descriptor)
+        platform.flush_data(self._descriptor)
 
 
 class LocalLock:
@@ -418,7 +419,7 @@ class LocalFileSystem:
         except FileNotFoundError:
             return
         try:
-            os.fsync(descriptor)
+            platform.flush_file(descriptor)
         finally:
             os.close(descriptor)
 

@@ -10,6 +10,7 @@ from pathlib import Path, PosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from millstream.platform import flush_file
 from millstream.spark.locations.location import FoundFile, Location
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LocalPath(PosixPath):
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            flush_file(file.fileno())
         for each in made:
             _sync(each.parent)
         return temporary
@@ -126,6 +127,6 @@ class LocalPath(PosixPath):
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        flush_file(descriptor)
     finally:
         os.close(descriptor)

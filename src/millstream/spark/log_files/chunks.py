@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final
 
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import Offset
+from millstream.platform import read_into
 from millstream.records.batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from millstream.records.legacy import check_not_legacy
 
@@ -45,7 +45,7 @@ class ChunkReader:
 
     def _next(self, end_offset: Offset) -> Chunk | None:
         view = memoryview(self._buffer)
-        count = os.preadv(self._descriptor, [view], self.position)
+        count = read_into(self._descriptor, [view], self.position)
         if count < HEADER_SIZE:
             return None
         size, first, after = _whole_batches(view[:count], end_offset)
