@@ -67,6 +67,12 @@ if TYPE_CHECKING:
     from millstream.client.core.consumer.errors import RecordError as RecordError
     from millstream.client.core.consumer.errors import RetriableCommitError as RetriableCommitError
     from millstream.client.core.consumer.errors import WakeupError as WakeupError
+    from millstream.client.core.consumer.record import TimestampType as TimestampType
+    from millstream.client.core.consumer.user_calls import RebalanceListener as RebalanceListener
+    from millstream.client.core.producer.encoded import RowsMetadata as RowsMetadata
+    from millstream.client.core.producer.transactions import (
+        PreparedTransaction as PreparedTransaction,
+    )
     from millstream.client.core.share.errors import AcknowledgeFailedError as AcknowledgeFailedError
     from millstream.client.core.share.errors import NotAcquiredError as NotAcquiredError
     from millstream.client.core.share.errors import NotSubscribedError as NotSubscribedError
@@ -109,13 +115,16 @@ if TYPE_CHECKING:
     from millstream.client.errors import UnsupportedVersionError as UnsupportedVersionError
     from millstream.client.errors import WaitInCallbackError as WaitInCallbackError
     from millstream.client.errors import is_retriable as is_retriable
+    from millstream.client.metadata import Partition as Partition
     from millstream.client.producer import Producer as Producer
     from millstream.client.producer import RecordFuture as RecordFuture
     from millstream.client.producer import RowsFuture as RowsFuture
     from millstream.client.share_consumer import ShareConsumer as ShareConsumer
+    from millstream.model.errors import ConfigError as ConfigError
     from millstream.model.errors import ErrorCode as ErrorCode
     from millstream.model.errors import KafkaError as KafkaError
     from millstream.model.errors import MillstreamError as MillstreamError
+    from millstream.records.compression import Codec as Codec
 
 __getattr__ = names_of(
     __name__,
@@ -196,6 +205,13 @@ __getattr__ = names_of(
         "UnacknowledgedError": "core.share.errors",
         "NotSubscribedError": "core.share.errors",
         "AcknowledgeFailedError": "core.share.errors",
+        "ConfigError": "core.settings",
+        "Codec": "core.settings",
+        "Partition": "metadata",
+        "PreparedTransaction": "core.producer.transactions",
+        "RebalanceListener": "core.consumer.user_calls",
+        "RowsMetadata": "core.producer.encoded",
+        "TimestampType": "core.consumer.record",
         "ErrorCode": "errors",
         "KafkaError": "errors",
         "MillstreamError": "errors",

@@ -41,6 +41,7 @@ from millstream.client.metadata import Partition
 from millstream.client.references import read_given
 from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop
+from millstream.client.traced import open_tracing
 from millstream.client.user_thread import UserThread
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.offsets import Offset
@@ -83,6 +84,7 @@ class Consumer(Closing, Generic[K, V]):
         chosen = read_given(ConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
+        self._tracing = open_tracing(chosen, chosen.group_id)
         self._loop = ThreadLoop(
             "millstream-consumer",
             send_bytes=chosen.send_buffer_bytes,
@@ -160,12 +162,12 @@ class Consumer(Closing, Generic[K, V]):
         self._loop.check_process()
         core, delivery = self._core, self._delivery
         limit = self.settings.max_poll_records if max_records is None else max_records
+        began_ns = 0 if self._tracing is None else time.time_ns()
         if not core.user.attention and not self._closed:
             records = delivery.take(limit)
             if records:
                 core.note_poll()
-                core.fetch_metrics.records_consumed += len(records)
-                return records
+                return self._polled(records, began_ns)
         deadline = time.monotonic() + timeout
         # The core may have woken this call for something else although there are records: check for
         # records first.
@@ -175,8 +177,7 @@ class Consumer(Closing, Generic[K, V]):
             records = delivery.take(limit)
             wait_s = deadline - time.monotonic()
             if records or wait_s <= 0:
-                core.fetch_metrics.records_consumed += len(records)
-                return records
+                return self._polled(records, began_ns)
 
     def poll_fetched(self, timeout: float = 0) -> Fetched | None:
         """Return the next fetched batches of one partition undecoded, and advance past them.
@@ -448,6 +449,15 @@ class Consumer(Closing, Generic[K, V]):
         if self._closed:
             raise ClosedError("the consumer is closed")
         self._thread.visit(lambda: self._core.poll(timeout_ms))
+
+    def _polled(
+        self, records: list[ConsumerRecord[K, V]], began_ns: int
+    ) -> list[ConsumerRecord[K, V]]:
+        """Count the records that a poll returns, and make its span."""
+        self._core.fetch_metrics.records_consumed += len(records)
+        if self._tracing is not None and records:
+            self._tracing.polled(records, began_ns)
+        return records
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has fetched and not yielded."""

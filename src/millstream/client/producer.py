@@ -42,6 +42,7 @@ from millstream.client.core.producer.transaction_control import (
     checked_offsets,
 )
 from millstream.client.core.producer.transactions import PreparedTransaction
+from millstream.client.core.tracing import TracedHeaders
 from millstream.client.errors import (
     AbortableTransactionError,
     BufferFullError,
@@ -54,6 +55,7 @@ from millstream.client.metadata import Partition
 from millstream.client.references import looked_up
 from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
+from millstream.client.traced import open_tracing
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
@@ -149,6 +151,8 @@ class Producer(Closing):
         )
         self._lock = threading.Lock()
         self._core = core = ProducerCore(self._loop, self._settings, self._lock)
+        core.tracing = open_tracing(self._settings)
+        self._loop.post(core.statistics.start)
         self._accumulator = core.accumulator
         self._wake = _Waker(self._loop, core).wake
         self._accumulator.wake = self._wake
@@ -186,6 +190,18 @@ class Producer(Closing):
         the future.
         """
         core = self._core
+        if core.tracing is not None and not isinstance(headers, TracedHeaders):
+            given = _NO_HEADERS if headers is None else header_pairs(headers)
+            with core.tracing.sending(topic, key, given, on_delivery) as traced:
+                return self.send(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=traced.headers,
+                    on_delivery=traced.on_delivery,
+                )
         if type(value) is not bytes or core.value_serializer is not None:
             value = core.value_bytes(topic, value)
         if key is not None or core.key_serializer is not None:

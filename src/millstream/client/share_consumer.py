@@ -27,6 +27,7 @@ from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.references import read_given
 from millstream.client.security import open_security
 from millstream.client.thread_loop import ThreadLoop
+from millstream.client.traced import open_tracing
 from millstream.client.user_thread import UserThread
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError
@@ -65,6 +66,7 @@ class ShareConsumer(Closing, Generic[K, V]):
         chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
+        self._tracing = open_tracing(chosen, chosen.group_id)
         self._loop = ThreadLoop(
             "millstream-share-consumer",
             send_bytes=chosen.send_buffer_bytes,
@@ -135,6 +137,7 @@ class ShareConsumer(Closing, Generic[K, V]):
         delivery.check_acknowledged()
         acknowledged = delivery.take_acknowledged()
         limit = self.settings.max_poll_records if max_records is None else max_records
+        began_ns = 0 if self._tracing is None else time.time_ns()
         deadline = time.monotonic() + timeout
         if not core.user.attention:
             try:
@@ -145,7 +148,7 @@ class ShareConsumer(Closing, Generic[K, V]):
             if records:
                 self._send(acknowledged)
                 core.note_poll()
-                return records
+                return self._polled(records, began_ns)
         # The core may have woken this call for something else although there are records: look for
         # records first.
         wait_s = 0 if core.user.attention else timeout
@@ -154,7 +157,7 @@ class ShareConsumer(Closing, Generic[K, V]):
             records = delivery.take(limit)
             wait_s = deadline - time.monotonic()
             if records or wait_s <= 0:
-                return records
+                return self._polled(records, began_ns)
             # Of gaps: fetches may hold nothing else.
             acknowledged = delivery.take_acknowledged()
 
@@ -247,6 +250,10 @@ class ShareConsumer(Closing, Generic[K, V]):
         """The id of this member."""
         return self._core.member.member_id
 
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return the metrics by (group, name), named as in Kafka's Java client."""
+        return self._core.metrics.values()
+
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
@@ -265,6 +272,13 @@ class ShareConsumer(Closing, Generic[K, V]):
             return
         finally:
             self._loop.close()
+
+    def _polled(self, records: list[ShareRecord[K, V]], began_ns: int) -> list[ShareRecord[K, V]]:
+        """Count the records that a poll returns, and make its span."""
+        self._core.metrics.records_consumed += len(records)
+        if self._tracing is not None and records:
+            self._tracing.polled(records, began_ns)
+        return records
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has and has not yielded."""

@@ -29,7 +29,7 @@ KINDS = [
     (AdminKeywords, AdminSettings),
     (ShareConsumerKeywords, ShareConsumerSettings),
 ]
-OF_TYPES = {"SSLContext": ssl.SSLContext}
+OF_TYPES = {"SSLContext": ssl.SSLContext, "TracerProvider": object}
 """What only a type checker imports."""
 NUMBERS: dict[Any, Any] = {float: 1.0, int: 1, bool: True}
 

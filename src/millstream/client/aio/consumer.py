@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
@@ -39,6 +40,7 @@ from millstream.client.errors import ClosedError
 from millstream.client.metadata import Partition
 from millstream.client.references import read_given
 from millstream.client.security import open_security
+from millstream.client.traced import open_tracing
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
@@ -75,6 +77,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         chosen = read_given(ConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
+        self._tracing = open_tracing(chosen, chosen.group_id)
         self._loop = AsyncioLoop(
             send_bytes=chosen.send_buffer_bytes,
             receive_bytes=chosen.receive_buffer_bytes,
@@ -140,21 +143,20 @@ class Consumer(AsyncClosing, Generic[K, V]):
         await asyncio.sleep(0)
         core, delivery = self._core, self._delivery
         limit = self.settings.max_poll_records if max_records is None else max_records
+        began_ns = 0 if self._tracing is None else time.time_ns()
         deadline = self._loop.now_ms() + timeout * 1000
         if not core.user.attention and not self._closed:
             records = delivery.take(limit)
             if records:
                 core.note_poll()
-                core.fetch_metrics.records_consumed += len(records)
-                return records
+                return self._polled(records, began_ns)
         wait_ms = 0 if core.user.attention else timeout * 1000
         while True:
             await self._visit(wait_ms)
             records = delivery.take(limit)
             wait_ms = deadline - self._loop.now_ms()
             if records or wait_ms <= 0:
-                core.fetch_metrics.records_consumed += len(records)
-                return records
+                return self._polled(records, began_ns)
 
     async def poll_fetched(self, timeout: float = 0) -> Fetched | None:
         """Return the next fetched batches of one partition undecoded, and advance past them.
@@ -403,6 +405,15 @@ class Consumer(AsyncClosing, Generic[K, V]):
         if self._closed:
             raise ClosedError("the consumer is closed")
         await self._task.visit(self._core.poll(timeout_ms))
+
+    def _polled(
+        self, records: list[ConsumerRecord[K, V]], began_ns: int
+    ) -> list[ConsumerRecord[K, V]]:
+        """Count the records that a poll returns, and make its span."""
+        self._core.fetch_metrics.records_consumed += len(records)
+        if self._tracing is not None and records:
+            self._tracing.polled(records, began_ns)
+        return records
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has fetched and not yielded."""

@@ -35,11 +35,13 @@ from millstream.client.core.producer.transaction_control import (
     checked_offsets,
 )
 from millstream.client.core.producer.transactions import PreparedTransaction
+from millstream.client.core.tracing import TracedHeaders
 from millstream.client.errors import AbortableTransactionError, BufferFullError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.client.references import looked_up
 from millstream.client.security import open_security
+from millstream.client.traced import open_tracing
 from millstream.model.deferred import spawn
 from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
@@ -99,6 +101,7 @@ class Producer(AsyncClosing):
     ) -> None:
         self._settings = read_producer_settings(looked_up(settings), looked_up(keywords))
         self._security = open_security(self._settings)
+        self._tracing = open_tracing(self._settings)
         self._topics: dict[str, TopicBuffer] = {}
         self._running: tuple[AsyncioLoop, ProducerCore] | None = None
         self._core: ProducerCore | None = None
@@ -118,6 +121,8 @@ class Producer(AsyncClosing):
             )
             core = ProducerCore(loop, self._settings, contextlib.nullcontext())
             core.accumulator.wake = self._wake
+            core.tracing = self._tracing
+            core.statistics.start()
             self._running = loop, core
             self._core = core
 
@@ -139,6 +144,18 @@ class Producer(AsyncClosing):
         event loop run whenever a batch is full.
         """
         core = self._core or self._started()[1]
+        if core.tracing is not None and not isinstance(headers, TracedHeaders):
+            given = _NO_HEADERS if headers is None else header_pairs(headers)
+            with core.tracing.sending(topic, key, given, on_delivery) as traced:
+                return await self.send(
+                    topic,
+                    value,
+                    key,
+                    partition=partition,
+                    timestamp_ms=timestamp_ms,
+                    headers=traced.headers,
+                    on_delivery=traced.on_delivery,
+                )
         if type(value) is not bytes or core.value_serializer is not None:
             value = core.value_bytes(topic, value)
         if key is not None or core.key_serializer is not None:

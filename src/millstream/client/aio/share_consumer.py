@@ -7,6 +7,7 @@ coroutine that computes for long delays them, like everything else on its loop.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar, Unpack, cast
@@ -26,6 +27,7 @@ from millstream.client.core.share.settings import ShareConsumerSettings, check_s
 from millstream.client.errors import ClosedError
 from millstream.client.references import read_given
 from millstream.client.security import open_security
+from millstream.client.traced import open_tracing
 from millstream.model.errors import ConfigError
 
 K = TypeVar("K")
@@ -56,6 +58,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
         chosen = read_given(ShareConsumerSettings, settings, keywords)
         check_settings(chosen)
         self.settings = chosen
+        self._tracing = open_tracing(chosen, chosen.group_id)
         self._loop = AsyncioLoop(
             send_bytes=chosen.send_buffer_bytes,
             receive_bytes=chosen.receive_buffer_bytes,
@@ -119,6 +122,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
         delivery.check_acknowledged()
         acknowledged = delivery.take_acknowledged()
         limit = self.settings.max_poll_records if max_records is None else max_records
+        began_ns = 0 if self._tracing is None else time.time_ns()
         deadline = self._loop.now_ms() + timeout * 1000
         if not core.user.attention:
             try:
@@ -129,7 +133,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
             if records:
                 core.acknowledge(acknowledged)
                 core.note_poll()
-                return records
+                return self._polled(records, began_ns)
         # The core may have woken this call for something else although there are records: look for
         # records first.
         wait_ms = 0 if core.user.attention else timeout * 1000
@@ -138,7 +142,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
             records = delivery.take(limit)
             wait_ms = deadline - self._loop.now_ms()
             if records or wait_ms <= 0:
-                return records
+                return self._polled(records, began_ns)
             # Of gaps: fetches may hold nothing else.
             acknowledged = delivery.take_acknowledged()
 
@@ -214,6 +218,10 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
         """The id of this member."""
         return self._core.member.member_id
 
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return the metrics by (group, name), named as in Kafka's Java client."""
+        return self._core.metrics.values()
+
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
@@ -232,6 +240,13 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
             # If the wait was cancelled, the loop still has to be closed.
             self._core.end()
             await self._loop.close()
+
+    def _polled(self, records: list[ShareRecord[K, V]], began_ns: int) -> list[ShareRecord[K, V]]:
+        """Count the records that a poll returns, and make its span."""
+        self._core.metrics.records_consumed += len(records)
+        if self._tracing is not None and records:
+            self._tracing.polled(records, began_ns)
+        return records
 
     def _end_iteration(self) -> None:
         """Take back the records that the iterator has and has not yielded."""

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from millstream.client.core.consumer.assignors.assignor import Assignor
 from millstream.client.core.consumer.reset import ResetStrategy
+from millstream.client.core.statistics import Statistics
 from millstream.records.compression import Codec
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+    from opentelemetry.trace import TracerProvider
 
 
 class SecurityKeywords(TypedDict, total=False):
@@ -92,7 +95,15 @@ class ClientKeywords(SecurityKeywords, total=False):
     metadata_recovery_rebootstrap_trigger_ms: float
 
 
-class ProducerKeywords(ClientKeywords, total=False):
+class ObservedKeywords(ClientKeywords, total=False):
+    """Keywords of what producers and consumers tell of themselves."""
+
+    statistics_interval_ms: float
+    statistics_callback: Callable[[Statistics], Any] | None
+    tracing: bool | TracerProvider | None
+
+
+class ProducerKeywords(ObservedKeywords, total=False):
     """Keywords of a producer."""
 
     acks: Literal[0, 1, -1, "0", "1", "-1", "all"]
@@ -128,7 +139,7 @@ class AdminKeywords(ClientKeywords, total=False):
     retries: int
 
 
-class ConsumerKeywords(ClientKeywords, total=False):
+class ConsumerKeywords(ObservedKeywords, total=False):
     """Keywords of a consumer."""
 
     group_id: str | None
@@ -158,7 +169,7 @@ class ConsumerKeywords(ClientKeywords, total=False):
     value_deserializer: Callable[..., Any] | None
 
 
-class ShareConsumerKeywords(ClientKeywords, total=False):
+class ShareConsumerKeywords(ObservedKeywords, total=False):
     """Keywords of a share consumer."""
 
     group_id: str | None

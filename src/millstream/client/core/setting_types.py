@@ -105,6 +105,16 @@ def function(value: object) -> object:
     return value
 
 
+def tracing(value: object) -> object:
+    """Read True, a provider of tracers, or nothing; ``"false"`` and ``"true"`` as in a file."""
+    if value is None or hasattr(value, "get_tracer"):
+        return value
+    try:
+        return boolean(value) or None
+    except ValueError:
+        raise ValueError("it takes true, false or a TracerProvider") from None
+
+
 def serializer(value: object) -> object:
     """Read a serializer or deserializer: a callable of topic and data, or of the data alone.
 

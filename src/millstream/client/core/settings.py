@@ -18,12 +18,14 @@ from millstream.client.core.setting_types import (
     LONG_MAX,
     boolean,
     choice,
+    function,
     integer,
     milliseconds,
     optional_name,
     serializer,
     setting,
     text,
+    tracing,
 )
 from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.model.errors import ConfigError
@@ -78,7 +80,19 @@ class ClientSettings(SecuritySettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings(ClientSettings):
+class ObservedSettings(ClientSettings):
+    """What producers and consumers tell of themselves; nothing unless it is set."""
+
+    statistics_interval_ms: float = setting(milliseconds(), 0)
+    """How often ``statistics_callback`` is called; 0 for never (librdkafka's setting)."""
+    statistics_callback: object = setting(function, None)
+    """Called with the client's statistics, on the client's thread or event loop."""
+    tracing: object = setting(tracing, None)
+    """True, or a TracerProvider of OpenTelemetry: spans of what is sent and read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ObservedSettings):
     """Settings of a producer (Kafka: ``ProducerConfig``)."""
 
     acks: int = setting(_acks, -1)

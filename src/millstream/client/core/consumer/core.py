@@ -45,6 +45,7 @@ from millstream.client.core.consumer.user_side import UserSide
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.metadata import MetadataView, check_names
 from millstream.client.core.network import Network
+from millstream.client.core.statistics import StatisticsReports
 from millstream.client.core.waiting import retrying, sleep, within
 from millstream.client.errors import ClientError, ClosedError, TimedOutError
 from millstream.model.deferred import Deferred, spawn
@@ -83,6 +84,8 @@ class ConsumerCore:
         )
         self._closed = False
         self._connect_parts()
+        self._statistics = StatisticsReports(loop, settings, "consumer", self.metrics)
+        self._statistics.start()
 
     def _make_member(self, group_id: str) -> None:
         kind = ConsumerMembership if self.settings.speaks_consumer_protocol else ClassicMembership
@@ -434,6 +437,7 @@ class ConsumerCore:
     def end(self) -> None:
         """Disconnect at once, without leaving the group. Further calls do nothing."""
         self._closed = True
+        self._statistics.stop()
         if self._membership is not None:
             self._membership.close()
         self.positions.close()

@@ -24,7 +24,7 @@ from millstream.client.core.setting_types import (
     serializer,
     setting,
 )
-from millstream.client.core.settings import ClientSettings, dotted
+from millstream.client.core.settings import ObservedSettings, dotted
 from millstream.model.errors import ConfigError
 
 _JAVA_PACKAGE: Final = "org.apache.kafka.clients.consumer."
@@ -75,7 +75,7 @@ def _assignor(value: object) -> str | Assignor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(ClientSettings):
+class ConsumerSettings(ObservedSettings):
     """Settings of a consumer; names ending in ``_ms`` are milliseconds.
 
     ``fetch_buffer_bytes`` is Millstream's own: the limit of fetched and unprocessed bytes over all

@@ -22,6 +22,8 @@ from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
 from millstream.client.core.producer.sender import Sender
 from millstream.client.core.producer.transaction_control import TransactionControl
 from millstream.client.core.settings import ProducerSettings, dotted, read_settings
+from millstream.client.core.statistics import StatisticsReports
+from millstream.client.core.tracing import Tracing
 from millstream.client.core.waiting import within
 from millstream.client.errors import (
     BrokerError,
@@ -58,6 +60,8 @@ class ProducerCore:
             settings, lock=lock, now_ms=loop.now_ms, random=loop.random
         )
         self.metrics = ProducerMetrics(loop.now_ms, self.accumulator)
+        self.statistics = StatisticsReports(loop, settings, "producer", self.metrics.values)
+        self.tracing: Tracing | None = None
         self.sender = Sender(self.network, self.metadata, self.accumulator, settings, self.metrics)
         self.transactions: TransactionControl | None = None
         if self.sender.transaction is not None:
@@ -139,6 +143,7 @@ class ProducerCore:
         """Stop at once: records without an outcome fail with ClosedError. Further calls do
         nothing.
         """
+        self.statistics.stop()
         self.sender.close(ClosedError("the producer was closed before these were delivered"))
         self.metadata.close()
         self.network.close()

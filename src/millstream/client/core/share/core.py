@@ -23,7 +23,9 @@ from millstream.client.core.share.acknowledgements import Acknowledged
 from millstream.client.core.share.errors import AcknowledgeFailedError, NotSubscribedError
 from millstream.client.core.share.fetcher import Pending, ShareFetcher
 from millstream.client.core.share.member import ShareMember
+from millstream.client.core.share.metrics import ShareMetrics
 from millstream.client.core.share.settings import ShareConsumerSettings, check_settings
+from millstream.client.core.statistics import StatisticsReports
 from millstream.client.core.waiting import within
 from millstream.client.errors import ClientError, ClosedError
 from millstream.model.deferred import Deferred, spawn
@@ -63,6 +65,9 @@ class ShareConsumerCore:
         self._renewals = 0
         """Acknowledgements that renew and are not settled: others are delivered after them."""
         self._closed = False
+        self.metrics = ShareMetrics(loop.now_ms)
+        self._statistics = StatisticsReports(loop, settings, "share consumer", self.metrics.values)
+        self._statistics.start()
         self.metadata.on_change(self.fetcher.poke)
         self.metadata.on_refused(self.user.fail)
         self.member.is_polling = self.fetcher.is_polling = lambda: self.user.is_waiting
@@ -159,6 +164,7 @@ class ShareConsumerCore:
         acknowledged = pending.acknowledged
         renews = acknowledged.renews
         self._renewals -= renews
+        self.metrics.on_settled(len(acknowledged.types), error)
         if error is not None:
             _log.info(
                 "acknowledgements of %s were not taken: %s",
@@ -209,6 +215,7 @@ class ShareConsumerCore:
     def end(self) -> None:
         """Disconnect at once, without leaving the group. Further calls do nothing."""
         self._closed = True
+        self._statistics.stop()
         self.member.close()
         self.fetcher.close()
         self.metadata.close()

@@ -19,7 +19,7 @@ from millstream.client.core.setting_types import (
     serializer,
     setting,
 )
-from millstream.client.core.settings import ClientSettings
+from millstream.client.core.settings import ObservedSettings
 from millstream.model.errors import ConfigError
 
 IMPLICIT: Final = "implicit"
@@ -29,7 +29,7 @@ RECORD_LIMIT: Final = "record_limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareConsumerSettings(ClientSettings):
+class ShareConsumerSettings(ObservedSettings):
     """Settings of a share consumer; names ending in ``_ms`` are milliseconds.
 
     ``share_acknowledgement_mode``: with ``implicit`` the records of a poll are accepted by the next
