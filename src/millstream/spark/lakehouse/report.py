@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 SESSION_GAP_S: Final = 1_800
 _NEEDED: Final = ("client", "agent", "time", "path", "status", "bytes", "referrer")
 _TOP: Final = 12
+NOT_A_PAGE: Final = (
+    r"(?i)(\.(css|js|mjs|map|ico|png|jpe?g|gif|svg|webp|avif|bmp|woff2?|ttf|otf|eot)"
+    r"|^/robots\.txt)$"
+)
+"""What browsers and robots ask for by themselves is not among the top pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,9 @@ def compute(rows: DataFrame) -> AccessReport:
             last=totals.last,
             hours=_hours(log),
             statuses=_counted(log.select(f.col("status").cast("string").alias("name")), 20),
-            pages=_counted(found.select(page.alias("name"))),
+            pages=_counted(
+                found.select(page.alias("name")).where(~f.col("name").rlike(NOT_A_PAGE))
+            ),
             missing_pages=_counted(log.where("status = 404").select(page.alias("name"))),
             referrers=_counted(
                 log.where("referrer is not null and referrer not in ('', '-')").select(

@@ -73,6 +73,9 @@ rect.of { fill: var(--of); } circle.of { fill: none; stroke: var(--of); stroke-w
   background: var(--of, var(--bar)); opacity: var(--tint); border-radius: 5px; }
 .row span { text-align: right; font-variant-numeric: tabular-nums; color: var(--soft);
   font-size: 13.5px; }
+/* Charts shrink with the page: on a phone their text grows, and the long one is moved sideways. */
+@media (max-width: 760px) { .wide { overflow-x: auto; } .wide svg { min-width: 760px; }
+  .wide text { font-size: 16px; } .few text { font-size: 20px; } }
 @media (max-width: 520px) { .ring { grid-template-columns: 1fr; }
   .ring svg { max-width: 200px; margin: 0 auto; } }
 @media print { body { background: none; } .card, section { break-inside: avoid; } }
@@ -187,8 +190,8 @@ def _hours(hours: Sequence[Hour]) -> str:
         parts.append("</g>")
     label = f"{sum(each.hits for each in bars):,} hits over time"
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
-        f"{''.join(parts)}</svg>"
+        f'<div class="wide"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">'
+        f"{''.join(parts)}</svg></div>"
     )
 
 
@@ -305,11 +308,12 @@ def _ring(report: AccessReport) -> str:
                 f"<title>{label}: {count:,}</title></circle>"
             )
         passed += length
-    fine = 100 * (counts[0][2] + counts[1][2]) / total if report.hits else 0.0
+    # "Not found" is an answer; only an error of the server is none.
+    answered = 100 * sum(each[2] for each in counts[:3]) / total if report.hits else 0.0
     return (
         '<div class="ring"><svg viewBox="0 0 200 200" role="img" aria-label="hits by status">'
         f"{''.join(parts)}"
-        f'<text class="big" x="100" y="104" text-anchor="middle">{fine:.1f} %</text>'
+        f'<text class="big" x="100" y="104" text-anchor="middle">{answered:.1f} %</text>'
         '<text x="100" y="124" text-anchor="middle">answered</text></svg>'
         f"{_rows(report.statuses, css=_css_of_status)}</div>"
     )
@@ -338,7 +342,8 @@ def _columns(counts: Sequence[Counted]) -> str:
             f"{escape(each.name)}</text>"
         )
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="sessions by number of hits">'
+        f'<svg class="few" viewBox="0 0 {width} {height}" role="img" '
+        'aria-label="sessions by number of hits">'
         f"{''.join(parts)}</svg>"
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from xml.etree import ElementTree
 
 import pytest
 
-from millstream.spark.lakehouse.report import AccessReport, Counted, Hour
+from millstream.spark.lakehouse.report import NOT_A_PAGE, AccessReport, Counted, Hour
 from millstream.spark.lakehouse.report_page import page
 
 START = datetime(2015, 5, 17, 10, tzinfo=UTC)
@@ -94,3 +95,36 @@ def test_an_empty_log() -> None:
         pages=[],
     )
     assert "no hits" in page(empty, "log")
+
+
+def test_not_found_is_an_answer_and_an_error_of_the_server_is_none() -> None:
+    hours = [Hour(start=START, fine=70, redirected=10, client_errors=15, server_errors=5)]
+    assert ">95.0 %</text>" in page(replace(REPORT, hours=hours), "x")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_page"),
+    [
+        ("/", True),
+        ("/blog/", True),
+        ("/index.html", True),
+        ("/ico", True),
+        ("/about.css/", True),
+        ("/feed.xml", True),
+        ("/favicon.ico", False),
+        ("/style.css", False),
+        ("/js/App.MJS", False),
+        ("/images/logo.PNG", False),
+        ("/fonts/a.woff2", False),
+        ("/robots.txt", False),
+    ],
+)
+def test_parts_of_pages_are_no_pages(path: str, is_page: bool) -> None:
+    assert (re.search(NOT_A_PAGE, path) is None) is is_page
+
+
+def test_text_of_charts_grows_on_a_phone() -> None:
+    text = page(REPORT, "x")
+    assert parsed(text).find(".//div[@class='wide']/svg") is not None
+    assert parsed(text).find(".//svg[@class='few']") is not None
+    assert "@media (max-width: 760px)" in text
