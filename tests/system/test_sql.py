@@ -1,9 +1,7 @@
-"""SQL over a broker: the page's commands, transactions, and a live topic beside its files."""
+"""SQL over a broker: transactions, and a live topic beside its files."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,45 +14,6 @@ from millstream.client import Admin, Producer
 from millstream.client.core.admin.topics import NewTopic
 
 pytestmark = pytest.mark.system
-
-PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(500)
-def test_the_commands_of_the_page(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "broker") as broker:
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "MILLSTREAM_BOOTSTRAP_SERVERS": broker.bootstrap,
-            "DATA": str(broker.data_directory),
-        }
-        (example,) = blocks("python")
-        code = example.replace("localhost:9092", broker.bootstrap)
-        for command in [
-            *(["bash", "-euo", "pipefail", "-c", block] for block in blocks("sh")),
-            [sys.executable, "-W", "error", "-c", code],
-        ]:
-            done = subprocess.run(
-                command,
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=400,
-                check=False,
-            )
-            assert (done.returncode, done.stderr) == (0, ""), command
-            if "GROUP BY" in command[-1] and command[0] == "bash":
-                assert "200\t1\n404\t1\n" in done.stdout
-                assert '{"path":"/x","_offset":1}\n' in done.stdout
-                assert "read: 1 records, " in done.stdout
-        assert "'status': 404, 'hits': 1" in done.stdout
 
 
 def test_aborted_and_open_transactions_are_no_rows(broker: BrokerProcess, tmp_path: Path) -> None:

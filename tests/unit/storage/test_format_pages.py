@@ -25,5 +25,5 @@ def test_examples_are_the_bytes_of_the_file(page: Path) -> None:
         data = (ROOT / "tests" / "data" / "kafka-4.3.0" / name).read_bytes()
         expected = hex_of(block)
         assert data[int(position) : int(position) + len(expected)] == expected
-    binary = {"log.md", "index.md", "timeindex.md", "txnindex.md", "snapshot.md"}
+    binary = {"log.md", "offsetindex.md", "timeindex.md", "txnindex.md", "snapshot.md"}
     assert bool(examples) == (page.name in binary)
