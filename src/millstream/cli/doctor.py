@@ -1,4 +1,4 @@
-"""`millstream doctor`: why a client cannot connect, and what is at risk in a cluster."""
+"""`millstream doctor`: what is wrong, why, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.cluster import doctor as cluster_doctor
+from millstream.cli.doctor_findings import all_, disk, group, settings, transactions
 from millstream.cli.failures import FAILED
 from millstream.cli.output import print_json, print_rows
 from millstream.client.core.settings import AdminSettings, read_settings
@@ -25,10 +26,17 @@ from millstream.inspection.reachability import Outcome, look_at
 _PATIENCE: Final = "5s"
 
 app = typer.Typer(
-    help="Find out what is wrong: why a client cannot connect, what is at risk in a cluster.",
+    help="Find out what is wrong: why a client cannot connect, what is at risk in a cluster, why a "
+    "group rebalances, what holds readers of transactions, why a disk fills, which settings are "
+    "unwise.",
     no_args_is_help=True,
 )
 app.command("cluster")(cluster_doctor)
+app.command("group")(group)
+app.command("transactions")(transactions)
+app.command("disk")(disk)
+app.command("settings")(settings)
+app.command("all")(all_)
 
 
 @app.command()
@@ -48,7 +56,7 @@ def connect(
     given = settings_of(AdminSettings) | {"bootstrap.servers": chosen_bootstrap(bootstrap)}
     read = read_settings(AdminSettings, given)
     patience_ms = round(duration_ms(timeout, "--timeout"))
-    settings = ClientSettings(
+    how = ClientSettings(
         bootstrap_servers=read.bootstrap_servers,
         client_id="millstream-doctor",
         connect_timeout_ms=patience_ms,
@@ -64,7 +72,7 @@ def connect(
             "finding": step.sentence,
             "remedy": step.remedy,
         }
-        for step in look_at(settings, read.security_protocol)
+        for step in look_at(how, read.security_protocol)
     ]
     if as_json:
         print_json(rows)

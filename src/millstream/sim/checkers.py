@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from millstream.controller import paths, payloads
 from millstream.controller.election import membership_epoch
+from millstream.history.checker import PartitionKey, Value
 from millstream.model.leadership import NO_LEADER, LeaderRecoveryState, PartitionState
 from millstream.model.metadata_store import Node
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
@@ -21,7 +22,6 @@ from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.broker import BrokerLife
-from millstream.sim.history import PartitionKey, Value
 from millstream.sim.recreation import RECREATED, partition_key_of
 from millstream.sim.transactions import TRANSACTIONAL
 from millstream.storage.log import Log

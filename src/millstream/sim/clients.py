@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
+from millstream.history.checker import History, Outcome, PartitionKey, Send
 from millstream.model.broker import BrokerId, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
@@ -35,7 +36,6 @@ from millstream.runtime.broker_channels import BrokerChannels
 from millstream.runtime.pauses import pause
 from millstream.sim.broker import LISTENER
 from millstream.sim.coordination import Ensemble
-from millstream.sim.history import History, Outcome, PartitionKey, Send
 from millstream.sim.loop import NodeClock
 from millstream.sim.network import Host, Network
 

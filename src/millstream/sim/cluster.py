@@ -12,6 +12,8 @@ from typing import Final
 
 from millstream.config.broker import RACK_AWARE_SELECTOR
 from millstream.controller import paths, payloads
+from millstream.history import checker as history
+from millstream.history.checker import PartitionKey, Value
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import KafkaError
@@ -34,14 +36,12 @@ from millstream.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from millstream.server.dispatch import Dispatcher
-from millstream.sim import history
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
 from millstream.sim.coordination import Ensemble
 from millstream.sim.coordinator_workload import CoordinatorWorkload, Kind
 from millstream.sim.faults import Swarm, Undo
 from millstream.sim.groups import GROUP_PARTITIONS
-from millstream.sim.history import PartitionKey, Value
 from millstream.sim.loop import Loop, NodeClock
 from millstream.sim.machine import DIRECTORIES, Machine
 from millstream.sim.network import Network, Weather

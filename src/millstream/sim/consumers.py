@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.history.checker import PartitionKey, Poll
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.fetch import (
@@ -29,7 +30,6 @@ from millstream.records.batch import iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
-from millstream.sim.history import PartitionKey, Poll
 
 FETCH_VERSION: Final = 12
 LIST_VERSION: Final = 5

@@ -11,6 +11,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
+from millstream.history.checker import PartitionKey
 from millstream.model.topic import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -24,7 +25,6 @@ from millstream.sim.committed_reading import read_committed
 from millstream.sim.group_members import SETTINGS as MEMBER_SETTINGS
 from millstream.sim.group_members import Commit, GroupMember, check_ownership, unassigned
 from millstream.sim.groups import GROUP_PARTITIONS, OffsetQuestion
-from millstream.sim.history import PartitionKey
 from millstream.sim.share_consumers import SETTINGS as SHARE_SETTINGS
 from millstream.sim.share_consumers import (
     ShareGroupSetup,

@@ -5,6 +5,7 @@ Nothing is deleted that one consumer has not read, so all that was acknowledged 
 
 from __future__ import annotations
 
+from millstream.history.checker import PartitionKey
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -15,7 +16,6 @@ from millstream.protocol.messages.delete_records import (
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
 from millstream.sim.consumers import Consumer
-from millstream.sim.history import PartitionKey
 
 
 class Deleter:

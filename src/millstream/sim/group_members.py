@@ -5,7 +5,7 @@ owns, the next number after what it found committed there. Members join, leave, 
 and sleep beyond their session; one that sleeps goes on to commit what it owned, as a process does
 that was paused. If two members ever own a partition at once, and both are believed, then a number
 is acknowledged twice or a committed offset goes back: :func:`check_ownership` and
-:mod:`millstream.sim.history` look for that.
+:mod:`millstream.history.checker` look for that.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.history.checker import GroupOffset, PartitionKey, Step
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId
@@ -46,7 +47,6 @@ from millstream.protocol.messages.offset_fetch import (
 )
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
-from millstream.sim.history import GroupOffset, PartitionKey, Step
 
 GROUP: Final = "consumer group"
 SESSION_MS: Final = 2_500

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from millstream.history.checker import GroupOffset, PartitionKey, Step
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.find_coordinator import (
@@ -29,7 +30,6 @@ from millstream.protocol.messages.offset_fetch import (
 )
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import Client, run_client
-from millstream.sim.history import GroupOffset, PartitionKey, Step
 
 GROUP_PARTITIONS = 2
 """Partitions of ``__consumer_offsets``."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.history.checker import Outcome, PartitionKey, Send
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId, topic_id_to_text
@@ -31,7 +32,6 @@ from millstream.protocol.messages.produce import (
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
-from millstream.sim.history import Outcome, PartitionKey, Send
 
 RECREATED: Final = "recreated"
 PRODUCE_VERSION: Final = 13

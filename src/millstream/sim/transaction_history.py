@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from millstream.sim.history import PartitionKey
+from millstream.history.checker import PartitionKey
 
 
 class End(Enum):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from millstream.history.checker import PartitionKey
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request, Response
@@ -57,7 +58,6 @@ from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.pauses import pause
 from millstream.sim.clients import REQUEST_MS, Client, run_client
 from millstream.sim.committed_reading import CommittedView
-from millstream.sim.history import PartitionKey
 from millstream.sim.transaction_history import End, Sight, Transaction, TransactionHistory
 
 TRANSACTIONAL: Final = "transactional"

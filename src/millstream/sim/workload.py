@@ -7,6 +7,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from millstream.history.checker import History, PartitionKey
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import GROUP_METADATA_TOPIC
@@ -24,7 +25,6 @@ from millstream.sim.coordination import Ensemble
 from millstream.sim.coordinator_workload import CoordinatorWorkload
 from millstream.sim.deletions import Deleter
 from millstream.sim.groups import GROUP_PARTITIONS, Asker, Committer
-from millstream.sim.history import History, PartitionKey
 from millstream.sim.network import Network
 from millstream.sim.recreation import TopicRecreation
 

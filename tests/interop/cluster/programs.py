@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.interop.kafka_cluster import kafka_jars
 from tests.system.cluster.watched import Reader, Watched, Writer
 
-from millstream.sim.history import History, Send
+from millstream.history.checker import History, Send
 
 HERE = Path(__file__).parent
 

@@ -24,7 +24,7 @@ from tests.interop.kafka_cluster import JavaTool, kafka_jars
 from tests.system.cluster.watched import Asker, Member, Reader, Sender, Writer, anomalies
 
 from millstream.client.cluster import Cluster
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [
     pytest.mark.interop,

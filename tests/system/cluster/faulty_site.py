@@ -22,8 +22,8 @@ from tests.waiting import wait_until
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ClientError
 from millstream.client.metadata import Metadata
+from millstream.history.checker import History
 from millstream.model.errors import KafkaError
-from millstream.sim.history import History
 
 IDS = (1, 2, 3)
 

@@ -57,7 +57,7 @@ from tests.system.cluster.watched import (
     anomalies,
 )
 
-from millstream.sim.history import History, Kind, Outcome, Poll, Send
+from millstream.history.checker import History, Kind, Outcome, Poll, Send
 
 PARTITIONS: Final = 3
 SLEEP_S: Final = 20.0

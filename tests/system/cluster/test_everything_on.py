@@ -58,9 +58,9 @@ from millstream.client.errors import (
     AuthenticationError,
     TimedOutError,
 )
+from millstream.history.checker import History, Outcome
 from millstream.model.errors import MillstreamError
 from millstream.model.topic import TopicPartition as Place
-from millstream.sim.history import History, Outcome
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

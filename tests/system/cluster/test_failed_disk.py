@@ -16,7 +16,7 @@ from tests.cluster_processes import ClusterProcesses
 from tests.system.cluster.watched import Asker, Member, Sender, anomalies
 from tests.system.test_real_disks import ext4, run, shut_down
 
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from tests.cluster_store import STORES, stores_for
 from tests.system.cluster.watched import Asker, Member, Sender, anomalies
 
 from millstream.client.cluster import Cluster
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

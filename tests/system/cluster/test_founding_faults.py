@@ -34,10 +34,10 @@ from tests.system.cluster.watched import Sender, read_all
 from tests.system.wire import PRODUCE_VERSION, Wire, fetch, produce_request
 from tests.waiting import wait_until
 
+from millstream.history.checker import History, Send
 from millstream.model.errors import ErrorCode
 from millstream.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from millstream.records.builder import BatchBuilder
-from millstream.sim.history import History, Send
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

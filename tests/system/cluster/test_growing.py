@@ -17,7 +17,7 @@ from tests.cluster_processes import ClusterProcesses
 from tests.system.cluster.watched import Asker, Member, Sender, anomalies
 
 from millstream.client.cluster import Cluster
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from tests.cluster_store import KeeperProcess
 from tests.system.cluster.watched import Member, Sender, anomalies
 from tests.waiting import wait_until
 
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 

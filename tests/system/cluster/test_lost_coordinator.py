@@ -21,6 +21,7 @@ from tests.system.wire import HungUpError, Wire
 from tests.waiting import wait_until
 
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.history.checker import GroupOffset, History, Step, judge
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.find_coordinator import (
@@ -39,7 +40,6 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from millstream.sim.history import GroupOffset, History, Step, judge
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -18,8 +18,8 @@ from tests.system.cluster.test_founding_faults import (
 )
 from tests.system.cluster.watched import Sender, read_all
 
+from millstream.history.checker import History
 from millstream.model.errors import ErrorCode
-from millstream.sim.history import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -25,7 +25,7 @@ from tests.system.cluster.secured_site import (
 from tests.system.cluster.watched import QUICK, Member, Sender, anomalies
 from tests.waiting import wait_until
 
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

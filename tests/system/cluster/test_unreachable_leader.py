@@ -14,7 +14,7 @@ from tests.system.cluster.faulty_site import IDS, FaultySite, State, problems
 from tests.system.cluster.watched import Sender
 from tests.waiting import wait_until
 
-from millstream.sim.history import History
+from millstream.history.checker import History
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 

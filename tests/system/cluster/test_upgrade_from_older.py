@@ -17,7 +17,7 @@ from tests.cluster_processes import ClusterProcesses
 from tests.system.cluster.watched import Member, Sender, anomalies
 
 from millstream.client import Producer
-from millstream.sim.history import History, Outcome
+from millstream.history.checker import History, Outcome
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(500)]
 

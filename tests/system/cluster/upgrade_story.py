@@ -26,9 +26,9 @@ from millstream.client import Admin
 from millstream.client.core.admin.group_descriptions import CLASSIC, CONSUMER, GroupDescription
 from millstream.client.core.admin.topics import NewTopic
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.history.checker import History
 from millstream.model.errors import MillstreamError
 from millstream.model.topic import GROUP_METADATA_TOPIC
-from millstream.sim.history import History
 
 MEMBERS: Final = 3
 PARTITIONS: Final = 6

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from millstream.sim.history import (
+from millstream.history.checker import (
     Anomaly,
     GroupOffset,
     History,

@@ -13,6 +13,7 @@ from itertools import permutations
 from millstream.controller import paths, payloads
 from millstream.controller.config_changes import ConfigChange, ResourceType
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.history.checker import Send, Step
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
@@ -47,7 +48,6 @@ from millstream.sim.checkers import Entry, entries
 from millstream.sim.clients import PRODUCE_VERSION
 from millstream.sim.cluster import Report, SimCluster
 from millstream.sim.faults import Swarm
-from millstream.sim.history import Send, Step
 from millstream.sim.workload import TOPIC
 
 Script = Callable[[SimCluster], list[str]]

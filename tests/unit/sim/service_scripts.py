@@ -21,6 +21,7 @@ from tests.unit.sim.scripts import (
 )
 
 from millstream.controller.config_changes import ConfigChange, ResourceType
+from millstream.history.checker import Send
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode
@@ -41,7 +42,6 @@ from millstream.runtime.replicas.isr_updates import IsrProposal
 from millstream.runtime.replicas.readable_bytes import MAX_BATCHES
 from millstream.sim.clients import PRODUCE_VERSION, Producer
 from millstream.sim.cluster import SimCluster
-from millstream.sim.history import Send
 from millstream.sim.workload import TOPIC
 from millstream.storage.log import Log
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.sim.history import PartitionKey
+from millstream.history.checker import PartitionKey
 from millstream.sim.transaction_history import (
     End,
     Sight,

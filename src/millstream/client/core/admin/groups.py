@@ -126,9 +126,13 @@ class Groups(GroupDescriptions):
     # --- committed offsets -----------------------------------------------------------------------
 
     async def list_group_offsets(
-        self, groups: Iterable[str]
+        self, groups: Iterable[str], *, require_stable: bool = False
     ) -> Outcomes[str, dict[TopicPartition, Committed]]:
-        """Return every committed offset of groups; nothing for one that does not exist."""
+        """Return every committed offset of groups; nothing for one that does not exist.
+
+        With ``require_stable`` offsets that an open transaction commits are waited for, as members
+        that start do (KIP-447): UNSTABLE_OFFSET_COMMIT when it stays open.
+        """
 
         async def ask(group: str) -> Outcome[dict[TopicPartition, Committed]]:
             node_id = await self.network.coordinator(group, CoordinatorType.GROUP)
@@ -138,10 +142,12 @@ class Groups(GroupDescriptions):
             if version < 2:
                 raise UnsupportedVersionError("the broker cannot list all offsets of a group")
             if version < _FIRST_BATCHED_FETCH:
-                request = OffsetFetchRequest(group_id=group, topics=None)
+                request = OffsetFetchRequest(
+                    group_id=group, topics=None, require_stable=require_stable
+                )
             else:
                 everything = OffsetFetchRequestGroup(group_id=group, topics=None)
-                request = OffsetFetchRequest(groups=[everything])
+                request = OffsetFetchRequest(groups=[everything], require_stable=require_stable)
             response = await self.ask_coordinator(
                 group, request, OffsetFetchResponse, max_version=_LAST_VERSION_WITH_NAMES
             )

@@ -73,6 +73,8 @@ class TransactionDescription:
     timeout_ms: int
     start_time_ms: int
     partitions: tuple[TopicPartition, ...]
+    coordinator: str = ""
+    """The address of the broker that answers for it."""
 
 
 class Producers(Routing):
@@ -196,6 +198,7 @@ class Producers(Routing):
             if error.error in TRANSIENT:
                 self.network.forget_coordinator(name, CoordinatorType.TRANSACTION)
             return Outcome(None, error)
+        node_id = await self.network.coordinator(name, CoordinatorType.TRANSACTION)
         return Outcome(
             TransactionDescription(
                 transactional_id=row.transactional_id,
@@ -209,6 +212,7 @@ class Producers(Routing):
                     for topic in row.topics
                     for partition in topic.partitions
                 ),
+                coordinator=str(self.network.brokers[node_id].address),
             )
         )
 

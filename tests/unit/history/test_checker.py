@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millstream.sim.history import (
+from millstream.history.checker import (
     GroupOffset,
     History,
     Kind,

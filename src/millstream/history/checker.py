@@ -98,6 +98,11 @@ class Kind(Enum):
     GROUP_OFFSET_BACK = "group offset back"
     GROUP_OFFSET_AHEAD = "group offset ahead"
     """A group would begin where none of its members had got to: records are left out."""
+    GONE = "read and then gone"
+    END_BACK = "end moved back"
+    """A leader told a high watermark below one that was told before."""
+    TORN = "torn transaction"
+    """Of one transaction some records are there, and others are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,59 @@ def judge(
     problems += _check_polls(history)
     problems += _check_group_offsets(history)
     return problems
+
+
+def find_gone(history: History, final: Mapping[PartitionKey, Mapping[int, Value]]) -> list[Anomaly]:
+    """Return what was read and is not there in the end, where nothing was deleted meanwhile.
+
+    For histories whose readers all see what the last one sees: what a reader of open transactions
+    saw may be missing for one of committed records.
+    """
+    found: dict[tuple[PartitionKey, int], Anomaly] = {}
+    for poll in history.polls:
+        key = poll.partition, poll.offset
+        if poll.offset < history.deleted_up_to(poll.partition) or key in found:
+            continue
+        if final.get(poll.partition, {}).get(poll.offset) != poll.value:
+            text = (
+                f"{poll.process} read {poll.value!r} at {poll.offset} of {poll.partition}, and it "
+                "is gone"
+            )
+            found[key] = Anomaly(Kind.GONE, text)
+    return list(found.values())
+
+
+def find_torn(
+    transactions: Iterable[Iterable[Value]],
+    final: Mapping[PartitionKey, Mapping[int, Value]],
+) -> list[Anomaly]:
+    """Return the transactions of which a reader of committed records gets only a part.
+
+    Each is given as the values that it wrote and that were acknowledged to be written.
+    """
+    there = {value for values in final.values() for value in values.values()}
+    found: list[Anomaly] = []
+    for each in transactions:
+        values = set(each)
+        missing = values - there
+        if missing and missing != values:
+            text = f"of a transaction of {len(values)} records {sorted(map(str, missing))[:3]} lack"
+            found.append(Anomaly(Kind.TORN, text))
+    return found
+
+
+def find_moved_back(ends: Iterable[tuple[PartitionKey, int]]) -> list[Anomaly]:
+    """Return the high watermarks, in the order in which they were told, that were told too low."""
+    highest: dict[PartitionKey, int] = {}
+    found: list[Anomaly] = []
+    for partition, end in ends:
+        before = highest.get(partition, 0)
+        if end < before:
+            found.append(
+                Anomaly(Kind.END_BACK, f"{partition} ended at {before}, and then at {end}")
+            )
+        highest[partition] = max(before, end)
+    return found
 
 
 def _values_by_offset(

@@ -1,0 +1,137 @@
+"""`millstream check`: whether a cluster keeps what it promises."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from millstream.cli.arguments import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    Timeout,
+    UsageError,
+    bootstrap_servers,
+    check_topic,
+    duration_ms,
+)
+from millstream.cli.client_options import settings_of
+from millstream.cli.failures import FAILED, complain
+from millstream.cli.output import print_json
+from millstream.client.core.consumer.settings import ConsumerSettings
+from millstream.client.core.settings import AdminSettings, ProducerSettings
+
+app = typer.Typer(help="Whether a cluster keeps what it promises: history.", no_args_is_help=True)
+
+_ACKS: Final = ("all", "1", "0")
+
+
+@app.callback()
+def check() -> None:
+    """Check whether a cluster keeps what it promises."""
+
+
+@app.command()
+def history(
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", "-t", help="A topic that exists; without it one is made."),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="Of a topic that is made.")
+    ] = 3,
+    replication_factor: Annotated[
+        int,
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=-1,
+            help="Of a topic that is made.",
+            show_default="the brokers' default",
+        ),
+    ] = -1,
+    producers: Annotated[int, typer.Option(min=1, help="Producers.")] = 2,
+    readers: Annotated[int, typer.Option(min=0, help="Members of a group that reads.")] = 2,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the load runs.")] = 60.0,
+    rate: Annotated[
+        float, typer.Option(min=0.1, help="Records a second of each producer.")
+    ] = 200.0,
+    acks: Annotated[str, typer.Option(help="all, 1 or 0.")] = "all",
+    idempotent: Annotated[bool, typer.Option(help="Producers that write each record once.")] = True,
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Transactions, some of them aborted; readers of them."),
+    ] = False,
+    fault: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND", help="A shell command that breaks and mends; may be repeated."
+        ),
+    ] = None,
+    fault_every: Annotated[
+        str, typer.Option(metavar="TIME", help="Between two faults, and before the first.")
+    ] = "15s",
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write JSON there, and the summary to FILE.txt."),
+    ] = None,
+    as_json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = None,
+) -> None:
+    """Write and read under faults, and say whether anything was lost, doubled, reordered or undone.
+
+    Faults run one after the other, in turn, while producers send, a group reads and commits, and an
+    asker looks at offsets; in the end everything is read. The exit code is 1 when something was
+    seen that must not be.
+    """
+    from millstream.history.report import as_json as json_of
+    from millstream.history.report import as_text
+    from millstream.history.run import Plan, run
+
+    if acks not in _ACKS:
+        raise typer.BadParameter(f"{acks!r} is none of {', '.join(_ACKS)}", param_hint="--acks")
+    if acks != "all" and (idempotent or transactions):
+        raise UsageError(f"--acks {acks} needs --no-idempotent, and no --transactions")
+    servers = bootstrap_servers(bootstrap, timeout)
+    if topic is not None:
+        check_topic(bootstrap, topic)
+    plan = Plan(
+        settings=_settings(AdminSettings, servers),
+        producing=_settings(ProducerSettings, servers),
+        reading=_settings(ConsumerSettings, servers),
+        topic=topic,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        producers=producers,
+        readers=readers,
+        seconds=seconds,
+        rate=rate,
+        acks=acks,
+        is_idempotent=idempotent,
+        is_transactional=transactions,
+        faults=tuple(fault or ()),
+        fault_every_s=duration_ms(fault_every, "--fault-every") / 1000,
+    )
+    result = run(plan, complain)
+    lines = list(as_text(result))
+    if report is not None:
+        text = json.dumps(json_of(result), indent=2, ensure_ascii=False)
+        report.write_text(text + "\n", encoding="utf-8")
+        report.with_name(f"{report.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(json_of(result))
+    else:
+        print("\n".join(lines))
+    if result.anomalies:
+        raise typer.Exit(FAILED)
+
+
+def _settings(
+    kind: type[AdminSettings | ProducerSettings | ConsumerSettings], servers: str
+) -> dict[str, object]:
+    """Return what the options of the client say for one kind of client."""
+    return {"client.id": "millstream-check", **settings_of(kind), "bootstrap.servers": servers}
