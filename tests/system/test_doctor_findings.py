@@ -171,3 +171,27 @@ def test_into_a_pipe_go_rows(capsys: pytest.CaptureFixture[str], broker: BrokerP
     lines = capsys.readouterr().out.splitlines()
     assert lines
     assert {line.count("\t") for line in lines} == {3}
+
+
+def test_offsets_that_wait_for_a_transaction(
+    capsys: pytest.CaptureFixture[str], broker: BrokerProcess
+) -> None:
+    make(broker, "pending")
+    write(broker, "pending", 10)
+    settings = {"bootstrap.servers": broker.bootstrap}
+    reader = Consumer(settings | {"group.id": "pending"})
+    reader.commit(offsets=[TopicPartition("pending", 0, 2)], asynchronous=False)
+    producer = Producer(settings | {"transactional.id": "moves-offsets"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition("pending", 0, 4)], reader.consumer_group_metadata(), 30
+    )
+    words = ("group", "pending", "--watch", "0s", "--timeout", "3s")
+    row = said(found(capsys, broker, *words), "holds committed offsets of this group")
+    assert row["severity"] == "broken"
+    assert row["remedy"].startswith("millstream doctor transactions __consumer_offsets")
+    rows = found(capsys, broker, "transactions", "__consumer_offsets")
+    assert main(said(rows, "'moves-offsets'")["remedy"].split()[1:]) == 0
+    assert not [row for row in found(capsys, broker, *words) if "holds committed" in row["finding"]]
+    reader.close()
