@@ -1,4 +1,4 @@
-"""Sizes, rates and durations as people write them. Pure.
+"""Sizes, rates and durations as people write them, and as they are shown to them. Pure.
 
 =========  ====================================  ======================================
 what       written as                            units
@@ -54,3 +54,33 @@ def is_duration(text: str) -> bool:
 def _bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     return 0 if match is None else int(float(match[1]) * _FACTORS[match[2].upper()])
+
+
+def human_bytes(size: float) -> str:
+    """Return a size as people write it: ``512 B``, ``2.4 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def human_duration(seconds: float) -> str:
+    """Return a duration as people write it: ``0.8 s``, ``3 m 20 s``, ``2 h 5 m``, ``4 d 1 h``."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds else "0 s"
+    units = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+    remaining = int(seconds)
+    parts: list[str] = []
+    for length, unit in units:
+        count, remaining = divmod(remaining, length)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(part for part in parts[:2] if not part.startswith("0 "))
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 segment``, ``3 segments``, ``2 entries``,
+    ``1,000 rows``.
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -15,16 +15,9 @@ from typing import Final
 
 from millstream.client.core.admin.replicas import LogDirectory
 from millstream.client.doctor import Severity
-from millstream.inspection.findings import (
-    Finding,
-    count_of,
-    duration,
-    names,
-    not_told,
-    quoted,
-    ranked,
-    size,
-)
+from millstream.config.quantities import counted
+from millstream.config.quantities import human_bytes as size
+from millstream.inspection.findings import Finding, duration, names, not_told, quoted, ranked
 from millstream.model.topic import TopicPartition
 
 _FULL: Final = 0.95
@@ -400,7 +393,7 @@ def _strays(sight: DiskSight) -> Iterator[Finding]:
             yield Finding(
                 Severity.NOTE,
                 str(each),
-                f"{names(strays)}: {count_of(len(strays), 'replica')} with {size(held)} that do "
+                f"{names(strays)}: {counted(len(strays), 'replica')} with {size(held)} that do "
                 "not belong here: of topics that were deleted, or moved away, just now or while "
                 "the broker was down.",
                 "millstream log-dirs describe",

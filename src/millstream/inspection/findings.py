@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.client.doctor import Severity
+from millstream.config.quantities import human_duration
 
 _NAMED: Final = 5
-_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +52,5 @@ def quoted(name: object) -> str:
 
 
 def duration(milliseconds: float) -> str:
-    """Return a duration as ``3 m 20 s``: its two largest units."""
-    seconds = int(milliseconds / 1000)
-    parts = []
-    for length, unit in _UNITS:
-        count, seconds = divmod(seconds, length)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or "less than 1 s"
-
-
-def size(count: float) -> str:
-    """Return a size as people write it: ``512 B``, ``2.4 GB``."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def count_of(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``1 record``, ``3 records``."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    """Return a duration as people write it."""
+    return human_duration(milliseconds / 1000)

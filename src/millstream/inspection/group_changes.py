@@ -9,14 +9,8 @@ from typing import Final
 
 from millstream.client.core.admin.group_descriptions import GroupMember
 from millstream.client.doctor import Severity
-from millstream.inspection.findings import (
-    Finding,
-    count_of,
-    duration,
-    names,
-    quoted,
-    ranked,
-)
+from millstream.config.quantities import counted
+from millstream.inspection.findings import Finding, duration, names, quoted, ranked
 from millstream.inspection.group_health import GroupSight
 from millstream.model.topic import TopicPartition
 
@@ -134,7 +128,7 @@ def _moves(sights: Sequence[GroupSight]) -> Iterator[Finding]:
             Severity.NOTE,
             sights[-1].name,
             f"{names(sorted(moved))}: moved from one member to another "
-            f"({count_of(sum(moved.values()), 'move')}).",
+            f"({counted(sum(moved.values()), 'move')}).",
             f"millstream group describe {quoted(sights[-1].name)}",
         )
 
@@ -160,7 +154,7 @@ def _lag(sights: Sequence[GroupSight]) -> Iterator[Finding]:
         Severity.RISK,
         last.name,
         f"The lag grows, from {before:,} to {after:,} records: {written / seconds:,.0f} a second "
-        f"are written, and {read / seconds:,.0f} committed by {count_of(members, 'member')}. "
+        f"are written, and {read / seconds:,.0f} committed by {counted(members, 'member')}. "
         + ("More members need more partitions." if members >= number else "Add members."),
         more,
     )

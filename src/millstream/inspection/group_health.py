@@ -12,7 +12,8 @@ from typing import Final
 from millstream.client.core.admin.group_descriptions import CLASSIC, CONSUMER, GroupDescription
 from millstream.client.core.admin.producers import ActiveProducer
 from millstream.client.doctor import Severity
-from millstream.inspection.findings import Finding, count_of, names, not_told, quoted, ranked
+from millstream.config.quantities import counted
+from millstream.inspection.findings import Finding, names, not_told, quoted, ranked
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
@@ -116,7 +117,7 @@ def _state(sight: GroupSight) -> Iterator[Finding]:
             Severity.RISK if waiting else Severity.NOTE,
             sight.name,
             f"The group has no members ({described.state}), and "
-            f"{count_of(waiting, 'record')} wait to be read.",
+            f"{counted(waiting, 'record')} wait to be read.",
             f"millstream consume {topic} --group {quoted(sight.name)}",
         )
     elif described.state in _REBALANCING:
@@ -167,7 +168,7 @@ def _offsets(sight: GroupSight) -> Iterator[Finding]:
                 Severity.RISK,
                 str(each),
                 f"The committed offset {offset} is before the start {start}: "
-                f"{count_of(start - offset, 'record')} were deleted before the group read them.",
+                f"{counted(start - offset, 'record')} were deleted before the group read them.",
                 f"{reset} --topic {topic} --to earliest --execute",
             )
     gone = sorted({topic for topic, number in sight.partitions.items() if number is None})
@@ -232,7 +233,7 @@ def _idle_members(sight: GroupSight) -> Iterator[Finding]:
         yield Finding(
             Severity.NOTE,
             sight.name,
-            f"{count_of(len(members), 'member')} share {count_of(number, 'partition')}: "
+            f"{counted(len(members), 'member')} share {counted(number, 'partition')}: "
             f"{len(idle)} of them can have none.",
             f"millstream topic alter {quoted(topic)} --partitions {len(members)}",
         )
@@ -297,7 +298,7 @@ def _held_readers(sight: GroupSight) -> Iterator[Finding]:
             sight.name,
             f"{names(stuck)}: the group has read up to the last stable offset. Members that read "
             f"committed records only wait for an open transaction, with "
-            f"{count_of(sum(held[each] for each in stuck), 'record')} behind it.",
+            f"{counted(sum(held[each] for each in stuck), 'record')} behind it.",
             f"millstream doctor transactions {quoted(stuck[0].topic)}",
         )
 
@@ -308,7 +309,7 @@ def _limits(sight: GroupSight) -> Iterator[Finding]:
         yield Finding(
             Severity.BROKEN,
             sight.name,
-            f"The group has {count_of(number, 'member')}, and group.max.size is {sight.max_size}: "
+            f"The group has {counted(number, 'member')}, and group.max.size is {sight.max_size}: "
             "further ones are refused.",
             f"millstream serve --override group.max.size={2 * number}",
         )

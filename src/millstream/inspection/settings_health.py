@@ -12,7 +12,8 @@ from typing import Final
 
 from millstream.client.core.admin.configs import Setting
 from millstream.client.doctor import Severity
-from millstream.inspection.findings import Finding, names, quoted, size
+from millstream.config.quantities import human_bytes as size
+from millstream.inspection.findings import Finding, names, quoted
 
 _MIB: Final = 1 << 20
 _LARGE_RECORD: Final = 16 * _MIB

@@ -13,14 +13,8 @@ from typing import Final
 
 from millstream.client.core.admin.producers import ActiveProducer, TransactionDescription
 from millstream.client.doctor import Severity
-from millstream.inspection.findings import (
-    Finding,
-    count_of,
-    duration,
-    not_told,
-    quoted,
-    ranked,
-)
+from millstream.config.quantities import counted
+from millstream.inspection.findings import Finding, duration, not_told, quoted, ranked
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 
@@ -68,7 +62,7 @@ def _of_partition(sight: TransactionsSight, place: TopicPartition) -> Iterator[F
         yield Finding(
             Severity.NOTE,
             str(place),
-            f"The last stable offset {stable} is {count_of(end - stable, 'offset')} behind the "
+            f"The last stable offset {stable} is {counted(end - stable, 'offset')} behind the "
             "high watermark, and the leader knows no open transaction: one has ended just now, or "
             "its marker is not on every replica in sync.",
             "millstream doctor cluster",
@@ -82,7 +76,7 @@ def _of_producer(
     start = producer.transaction_start_offset
     behind = max(sight.ends.get(place, start) - start, 0)
     holds = (
-        f"holds the last stable offset at {start}, with {count_of(behind, 'offset')} behind it"
+        f"holds the last stable offset at {start}, with {counted(behind, 'offset')} behind it"
         if is_first
         else f"would hold the last stable offset at {start} next"
     )

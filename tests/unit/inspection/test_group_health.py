@@ -277,7 +277,7 @@ LATER: Final = replace(WELL, at_ms=10_000)
                 LATER,
             ],
             Severity.RISK,
-            "within 10 s: Stable, then Preparing, then Stable",
+            "within 10.0 s: Stable, then Preparing, then Stable",
             "group describe g",
         ),
         (
@@ -310,7 +310,7 @@ LATER: Final = replace(WELL, at_ms=10_000)
                 replace(LATER, ends={P0: 20, P1: 10}),
             ],
             Severity.BROKEN,
-            "t-0: nothing was committed within 10 s, although records wait and a at h",
+            "t-0: nothing was committed within 10.0 s, although records wait and a at h",
             "group describe g",
         ),
     ],

@@ -54,14 +54,14 @@ def test_nothing_is_open() -> None:
             {},
             Severity.NOTE,
             "Producer 7, epoch 3, of transactional id 'pay' holds the last stable offset at 100, "
-            "with 250 offsets behind it: Ongoing for 10 s, and its coordinator at b:9092 aborts it "
-            "after 1 m.",
+            "with 250 offsets behind it: Ongoing for 10.0 s, and its coordinator at b:9092 aborts "
+            "it after 1 m.",
             "txn abort --id pay",
         ),
         (
             {"transactions": {7: replace(KNOWN, start_time_ms=NOW - 40_000)}},
             Severity.RISK,
-            "Ongoing for 40 s",
+            "Ongoing for 40.0 s",
             "txn abort --id pay",
         ),
         (
