@@ -14,6 +14,7 @@ from tests import hanging_transaction as hanging
 from tests.broker_process import BrokerProcess
 
 from millstream.cli.main import main
+from millstream.testing import start_kafka
 
 pytestmark = pytest.mark.system
 
@@ -195,3 +196,29 @@ def test_offsets_that_wait_for_a_transaction(
     assert main(said(rows, "'moves-offsets'")["remedy"].split()[1:]) == 0
     assert not [row for row in found(capsys, broker, *words) if "holds committed" in row["finding"]]
     reader.close()
+
+
+def test_what_a_cluster_does_not_tell_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    def findings(*words: str) -> list[dict[str, Any]]:
+        capsys.readouterr()
+        assert main(["doctor", *words, "-b", kafka.bootstrap, "--json", "--timeout", "3s"]) == 0
+        rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return rows
+
+    with start_kafka() as kafka:
+        topic = kafka.topic("held")
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "held"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce(topic, b"x", partition=0)
+        assert producer.flush(30) == 0
+        with kafka.every("DescribeTransactions").fail("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            rows = findings("transactions", topic)
+        assert "txn list --producer-id" in said(rows, "do not abort it")["remedy"]
+        assert said(rows, "transactional id 'held' could not be found out")
+        with kafka.every("DescribeProducers").fail("UNSUPPORTED_VERSION"):
+            rows = findings("transactions", topic)
+        assert said(rows, f"producers of {topic}-0 could not be found out")
+        with kafka.every("ListPartitionReassignments").fail("CLUSTER_AUTHORIZATION_FAILED"):
+            assert said(findings("disk"), "reassignments could not be found out")
+        producer.abort_transaction(30)

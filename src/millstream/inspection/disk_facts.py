@@ -11,7 +11,7 @@ from millstream.client.core.admin.configs import Resource, ResourceType, Setting
 from millstream.client.core.admin.offsets import MAX_TIMESTAMP
 from millstream.client.errors import ClientError
 from millstream.inspection.disk_health import BrokerDirectory, DiskSight
-from millstream.model.errors import KafkaError
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 _OF_BROKERS: Final = ("log.cleaner.enable",)
@@ -102,7 +102,11 @@ def _times(
         return {}
     found: dict[TopicPartition, int] = {}
     for place, outcome in outcomes.items():
-        value = outcome.get() if outcome.error is None else None
+        if outcome.error is not None:
+            if outcome.error.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                untold[f"{what} in {place}"] = str(outcome.error)
+            continue
+        value = outcome.get()
         if value is not None and value.timestamp >= 0:
             found[place] = value.timestamp
     return found

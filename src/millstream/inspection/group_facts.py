@@ -42,8 +42,8 @@ def look_at_group(admin: Admin, group: str) -> GroupSight:
     }
     if described.state == "Dead" and not committed:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group!r}")
-    partitions = _partition_counts(admin, described, committed)
     untold: dict[str, str] = {}
+    partitions = _partition_counts(admin, described, committed, untold)
     places = sorted(
         each
         for each in {*committed, *(one for m in described.members for one in m.partitions)}
@@ -70,16 +70,23 @@ def look_at_group(admin: Admin, group: str) -> GroupSight:
 
 
 def _partition_counts(
-    admin: Admin, described: GroupDescription, committed: Iterable[TopicPartition]
+    admin: Admin,
+    described: GroupDescription,
+    committed: Iterable[TopicPartition],
+    untold: dict[str, str],
 ) -> dict[str, int | None]:
     topics = {each.topic for each in committed}
     for member in described.members:
         topics |= {*member.topics, *(each.topic for each in member.partitions)}
-    return {
-        topic: None if outcome.error is not None else len(outcome.get().partitions)
-        for topic, outcome in admin.describe_topics(sorted(topics)).items()
-        if outcome.error is None or outcome.error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    }
+    found: dict[str, int | None] = {}
+    for topic, outcome in admin.describe_topics(sorted(topics)).items():
+        if outcome.error is None:
+            found[topic] = len(outcome.get().partitions)
+        elif outcome.error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            found[topic] = None
+        else:
+            untold[f"partitions of {topic}"] = str(outcome.error)
+    return found
 
 
 def _offsets(
