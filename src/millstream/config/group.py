@@ -31,6 +31,8 @@ SHARE_RECORD_LOCK_DURATION: Final = "share.record.lock.duration.ms"
 SHARE_AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
 SHARE_RENEW_ACKNOWLEDGE: Final = "share.renew.acknowledge.enable"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY_RECORD: Final = "errors.deadletterqueue.copy.record.enable"
 
 
 class Bounds(NamedTuple):
@@ -127,6 +129,21 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = _by_name(
         None,
         "Whether consumers may renew the locks of records.",
     ),
+    ConfigKey(
+        DEAD_LETTER_TOPIC,
+        ConfigType.STRING,
+        "",
+        None,
+        "Topic that gets what the share group gives up: rejected records, and those delivered as "
+        "often as allowed. Empty: none (KIP-1191, with `share.version` 2).",
+    ),
+    ConfigKey(
+        DEAD_LETTER_COPY_RECORD,
+        ConfigType.BOOLEAN,
+        False,
+        None,
+        "Whether a dead letter has the key and the value of its record, or headers alone.",
+    ),
 )
 """Every setting of a group by its name."""
 
@@ -180,6 +197,8 @@ def check_group_config(texts: Mapping[str, str], broker: BrokerConfig) -> None:
         if key is None:
             raise ConfigError(f"Unknown group config name: {name}")
         value = key.parse(text)
+        if name == DEAD_LETTER_TOPIC and text.startswith("__"):
+            raise ConfigError(f"{name}: DLQ topic name must not start with '__'")
         if name in BOUNDS:
             assert isinstance(value, int)
             _check_bounds(name, value, broker)

@@ -17,8 +17,9 @@ INTRODUCTION: Final = """\
 
 Generated from the code: `python -m millstream.config.reference > docs/configuration.md`.
 
-Names, types, defaults and limits are those of Apache Kafka 4.3, and a Kafka `server.properties` is
-accepted as it is, unless it asks for a protection that Millstream does not give (the last section).
+Names, types, defaults and limits are those of Apache Kafka 4.3 (for dead letters of share groups,
+of 4.4), and a Kafka `server.properties` is accepted as it is, unless it asks for a protection that
+Millstream does not give (the last section).
 Settings marked **Millstream** are our own.
 
 A broker takes settings from its `server.properties`, then from environment variables

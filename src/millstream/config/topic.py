@@ -267,6 +267,11 @@ class TopicConfig(Config, final=True):
         throttled_replicas,
         "Replicas (`partition:broker`, or `*`) whose replication the follower slows down.",
     )
+    errors_deadletterqueue_group_enable: bool = boolean(
+        "errors.deadletterqueue.group.enable",
+        False,
+        "Whether share groups may have the topic as their dead-letter topic (KIP-1191).",
+    )
     remote_storage_enable: bool = boolean(
         "remote.storage.enable",
         False,

@@ -19,7 +19,7 @@ each EndTxn bumps the producer epoch (KIP-890)."""
 GROUP_VERSION: Final = "group.version"
 """1: the consumer group protocol of KIP-848."""
 SHARE_VERSION: Final = "share.version"
-"""1: share groups (KIP-932)."""
+"""1: share groups (KIP-932); 2: dead-letter topics of share groups (KIP-1191)."""
 
 
 class LevelRange(NamedTuple):
@@ -32,14 +32,15 @@ class LevelRange(NamedTuple):
 SUPPORTED: Final[Mapping[str, LevelRange]] = MappingProxyType(
     {
         GROUP_VERSION: LevelRange(0, 1),
-        SHARE_VERSION: LevelRange(0, 1),
+        SHARE_VERSION: LevelRange(0, 2),
         TRANSACTION_VERSION: LevelRange(0, 2),
     }
 )
 
 DEFAULT_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
-    {name: levels.highest for name, levels in SUPPORTED.items()}
+    {name: levels.highest for name, levels in SUPPORTED.items()} | {SHARE_VERSION: 1}
 )
+"""Of `share.version` the level of Apache Kafka 4.3: at 2 states are stored that 4.3 cannot read."""
 
 
 @dataclass(frozen=True, slots=True)

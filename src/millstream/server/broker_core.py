@@ -435,6 +435,7 @@ class BrokerCore:
     def _share_partitions(self, ensure_topic: EnsureTopic) -> SharePartitions:
         """Return the share partitions, made at the first request of a share consumer."""
         if self._shares is None:
+            from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
             from millstream.runtime.share.share_partitions import SharePartitions
             from millstream.runtime.share.share_settings import share_settings
 
@@ -443,7 +444,17 @@ class BrokerCore:
                 partitions=self.partitions,
                 persister=self._get_share_persister(ensure_topic),
                 settings_of=lambda group_id: share_settings(
-                    self.dynamic.current, self.metadata.group_configs.get(group_id, {})
+                    self.dynamic.current,
+                    self.metadata.group_configs.get(group_id, {}),
+                    self.metadata.features.level(SHARE_VERSION),
+                ),
+                dead_letters=DeadLetterTopics(
+                    clock=self.clock,
+                    offload=self.offload,
+                    metadata=self.metadata,
+                    config=self.dynamic,
+                    broker_id=self._config.broker,
+                    send_request=self._requests.send,
                 ),
                 max_sessions=lambda: self.dynamic.current.group_share_max_share_sessions,
             )

@@ -18,6 +18,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.produce import ProduceRequest
 from millstream.runtime.services import Services
 
 COORDINATOR_LANE: Final = "coordinator"
@@ -25,6 +26,9 @@ COORDINATOR_LANE: Final = "coordinator"
 
 AUDIT_LOG_LANE: Final = "audit-log"
 """That of the audit log, whose requests wait until their records are committed."""
+
+DEAD_LETTER_LANE: Final = "dead-letters"
+"""That of dead letters of share groups, which wait for all replicas."""
 
 LOCAL_PEER: Final = "local"
 """The host in the envelope of a request that this broker sends to itself."""
@@ -61,7 +65,9 @@ class BrokerRequests:
             return self._handle_here(services, request, timeout_ms, version)
         assert services.cluster is not None
         lane = COORDINATOR_LANE
-        if request.API_KEY >= FIRST_INTERNAL_KEY:
+        if request.API_KEY == ProduceRequest.API_KEY:
+            lane = DEAD_LETTER_LANE
+        elif request.API_KEY >= FIRST_INTERNAL_KEY:
             lane, version = AUDIT_LOG_LANE, APIS[request.API_KEY].last_version
         return services.cluster.channels.send(
             broker_id, request, timeout_ms, version=version, lane=lane

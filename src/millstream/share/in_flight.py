@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.model.offsets import Offset
+from millstream.share.dead_letters import DeadLetterCause
 from millstream.share.record_state import RecordState
 
 NO_MEMBER: Final = ""
@@ -46,6 +47,10 @@ class InFlightRange:
     """How many records the first acquisition of these took at once: what throttling halves."""
     acquired_from: Offset = 0
     """The first offset of those that were acquired together."""
+    cause: DeadLetterCause | None = None
+    """Why the records were given up, from then on until they are taken as dead letters; None
+    unless ARCHIVING.
+    """
     previous: Previous | None = None
     """Set while a write decides whether the change to the present state stays. Until then nothing
     else changes the range. It is then not ACQUIRED: every change that is written leaves that state.
@@ -72,6 +77,7 @@ class InFlightRange:
             self.lock_deadline_ms,
             self.acquired_together,
             self.acquired_from,
+            self.cause,
         )
 
 
@@ -117,14 +123,20 @@ class InFlight:
             self.terminal_count += added.record_count
 
     def change(
-        self, changed: InFlightRange, state: RecordState, member_id: str = NO_MEMBER
+        self,
+        changed: InFlightRange,
+        state: RecordState,
+        member_id: str = NO_MEMBER,
+        *,
+        cause: DeadLetterCause | None = None,
     ) -> None:
-        """Give a range another state."""
+        """Give a range another state; ``cause`` where that is ARCHIVING."""
         was_terminal = changed.state.is_terminal
         if changed.record_count > 0 and state.is_terminal != was_terminal:
             self.terminal_count += -changed.record_count if was_terminal else changed.record_count
         changed.state = state
         changed.member_id = member_id
+        changed.cause = cause
 
     def replace(self, begin: int, end: int, ranges: Sequence[InFlightRange]) -> None:
         """Put ``ranges``, which cover the same offsets in the same states, in place of the ranges

@@ -12,13 +12,15 @@ class RecordState(IntEnum):
     ACQUIRED = 1
     """Delivered to one member, whose lock it is under. Never persisted."""
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Not delivered again, and on its way to the dead-letter topic of the group (KIP-1191)."""
     ARCHIVED = 4
     """Not delivered again: rejected, delivered as often as allowed, aborted, or not in the log."""
 
     @property
     def is_terminal(self) -> bool:
         """True if the state does not change any more."""
-        return self >= RecordState.ACKNOWLEDGED
+        return self is RecordState.ACKNOWLEDGED or self is RecordState.ARCHIVED
 
 
 class AcknowledgeType(IntEnum):

@@ -4,11 +4,11 @@ Its leader hands out records under a lock that ends by itself, counts how often 
 and takes back what consumers say of them::
 
     AVAILABLE --acquire--> ACQUIRED --accept-----------------------> ACKNOWLEDGED
-        ^                     |------reject, gap, aborted----------> ARCHIVED
-        |                     |------given up, at the limit--------> ARCHIVED
-        '---------------------'------given up----------------------> AVAILABLE
+        ^                     |------gap, aborted------------------> ARCHIVED
+        |                     |------reject, returned at the limit-> ARCHIVING -> ARCHIVED
+        '---------------------'------returned----------------------> AVAILABLE
 
-    given up: released by its consumer, or the lock has ended, or the consumer's session
+    returned: released by its consumer, or the lock has ended, or the consumer's session
 
 * The *start offset* is the first that is not in a terminal state; the *end offset* the last that
   was read from the log. What lies between is in flight (:mod:`~millstream.share.in_flight`).
@@ -16,6 +16,9 @@ and takes back what consumers say of them::
   the write that :class:`StateWrite` describes has ended: then :meth:`SharePartition.written` or
   :meth:`SharePartition.failed` is called with it. Undecided records are neither acquired nor
   acknowledged, the start offset does not pass them, and their lock ends only once the write failed.
+* ARCHIVING are records that :meth:`SharePartition.take_dead_letters` hands out, for the dead-letter
+  topic of the group (KIP-1191), until :meth:`SharePartition.dead_lettered` is called for them. The
+  start offset does not pass them. Without ``ShareRules.has_dead_letters`` they are ARCHIVED.
 * When a lock ends, the change stays whatever becomes of its write: a record whose count was lost
   with a broker may be delivered once more than the limit for each such loss.
 * Times are of a monotonic clock, in milliseconds.
@@ -37,6 +40,7 @@ from typing import Final, NamedTuple
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.dead_letters import DeadLetterCause, DeadLetters
 from millstream.share.fetched import FetchedBatches
 from millstream.share.in_flight import InFlight, InFlightRange, Previous, cut
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
@@ -48,11 +52,6 @@ _STATE_OF: Final = {
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
     AcknowledgeType.REJECT: RecordState.ARCHIVED,
 }
-
-_ARCHIVING: Final = 3
-"""The state of a record on its way to a dead-letter topic (KIP-1191), for which there is no member
-of :class:`RecordState`: read as ARCHIVED.
-"""
 
 _MIN_THROTTLE_COUNT: Final = 2
 
@@ -75,6 +74,8 @@ class ShareRules:
     """
     record_lock_duration_ms: int = 30_000
     renew_acknowledge: bool = True
+    has_dead_letters: bool = False
+    """True where the group has a dead-letter topic."""
 
     @property
     def throttle_count(self) -> int:
@@ -131,6 +132,7 @@ class SharePartition:
         self._leader_epoch = leader_epoch
         self._in_flight = InFlight(start_offset)
         self._may_have_available = True
+        self._may_have_dead_letters = False
         self._lock_check_ms: float | None = None
         for batch in state.state_batches:
             self._load(batch)
@@ -406,7 +408,9 @@ class SharePartition:
             if acknowledge_type is AcknowledgeType.RENEW:
                 part.lock_deadline_ms = now_ms + self.rules.record_lock_duration_ms
                 continue
-            self._begin_change(part, self._limited(part, _STATE_OF[acknowledge_type]))
+            is_rejected = acknowledge_type is AcknowledgeType.REJECT
+            cause = DeadLetterCause.REJECTED if is_rejected else None
+            self._begin_change(part, _STATE_OF[acknowledge_type], cause)
             undecided.append(part)
         return self._write(undecided, undecided)
 
@@ -420,7 +424,7 @@ class SharePartition:
         undecided: list[InFlightRange] = []
         for found in self._in_flight.ranges:
             if found.state is RecordState.ACQUIRED and found.member_id == member_id:
-                self._begin_change(found, self._limited(found, RecordState.AVAILABLE))
+                self._begin_change(found, RecordState.AVAILABLE)
                 undecided.append(found)
         return self._write(undecided, undecided)
 
@@ -435,7 +439,7 @@ class SharePartition:
             if found.state is not RecordState.ACQUIRED:
                 continue
             if found.lock_deadline_ms <= now_ms:
-                self._in_flight.change(found, self._limited(found, RecordState.AVAILABLE))
+                self._change(found, RecordState.AVAILABLE)
                 ended.append(found)
             elif next_ms is None or found.lock_deadline_ms < next_ms:
                 next_ms = found.lock_deadline_ms
@@ -481,9 +485,48 @@ class SharePartition:
             changed.delivery_count = previous.delivery_count
             self._check_locks_at(changed.lock_deadline_ms)
             if changed.lock_deadline_ms <= now_ms:
-                in_flight.change(changed, self._limited(changed, RecordState.AVAILABLE))
+                self._change(changed, RecordState.AVAILABLE)
         self._may_have_available = True
         self._move_start()
+
+    # Dead letters
+
+    def take_dead_letters(self) -> list[DeadLetters]:
+        """Return the records that are to go to the dead-letter topic, each once: what was given up,
+        and is decided.
+        """
+        if not self._may_have_dead_letters:
+            return []
+        self._may_have_dead_letters = False
+        taken: list[DeadLetters] = []
+        for found in self._in_flight.ranges:
+            if found.cause is None:
+                continue
+            if found.previous is not None:
+                self._may_have_dead_letters = True
+                continue
+            offsets = found.first_offset, found.last_offset
+            taken.append(DeadLetters(*offsets, found.delivery_count, found.cause))
+            found.cause = None
+        return taken
+
+    def dead_lettered(self, letters: DeadLetters) -> StateWrite | None:
+        """Archive records that are in the dead-letter topic, or that were given up on the way to
+        it; None if they are not in flight any more.
+
+        Whatever becomes of the write, the change stays: a leader that reads an older state writes
+        the records to the topic once more.
+        """
+        archived = [
+            each
+            for each in self._in_flight.isolate(letters.first_offset, letters.last_offset)
+            if each.state is RecordState.ARCHIVING
+        ]
+        for each in archived:
+            self._in_flight.change(each, RecordState.ARCHIVED)
+        write = self._write(archived, ())
+        self._move_start()
+        return write
 
     # Parts
 
@@ -496,11 +539,18 @@ class SharePartition:
         if behind < first:
             # Read by the last leader and not decided: neither acknowledged nor timed out.
             in_flight.append(self._loaded(behind, first - 1, RecordState.AVAILABLE, 0))
-        number = batch.delivery_state
-        state = RecordState.ARCHIVED if number == _ARCHIVING else RecordState(number)
+        state = RecordState(batch.delivery_state)
+        cause = None
         if state is RecordState.ACQUIRED:
             state = RecordState.AVAILABLE
-        in_flight.append(self._loaded(first, batch.last_offset, state, batch.delivery_count))
+        elif state is RecordState.ARCHIVING:
+            # Nobody knows whether the last leader wrote them to the dead-letter topic.
+            is_used_up = batch.delivery_count >= self.rules.delivery_count_limit
+            why = DeadLetterCause.DELIVERED_TOO_OFTEN if is_used_up else DeadLetterCause.REJECTED
+            state, cause = self._ending(RecordState.ARCHIVED, why)
+        loaded = self._loaded(first, batch.last_offset, state, batch.delivery_count)
+        loaded.cause = cause
+        in_flight.append(loaded)
 
     @staticmethod
     def _loaded(
@@ -515,14 +565,32 @@ class SharePartition:
             acquired_from=first_offset,
         )
 
-    def _limited(self, changed: InFlightRange, state: RecordState) -> RecordState:
-        """Return ARCHIVED for what would be available but was delivered as often as allowed."""
+    def _change(
+        self, changed: InFlightRange, state: RecordState, cause: DeadLetterCause | None = None
+    ) -> None:
+        """Give a range another state: a final one for what would be available but was delivered as
+        often as allowed. ``cause`` is set where the records are given up for another reason.
+        """
         is_used_up = changed.delivery_count >= self.rules.delivery_count_limit
-        return RecordState.ARCHIVED if state is RecordState.AVAILABLE and is_used_up else state
+        if state is RecordState.AVAILABLE and is_used_up:
+            state, cause = RecordState.ARCHIVED, DeadLetterCause.DELIVERED_TOO_OFTEN
+        state, cause = self._ending(state, cause)
+        self._in_flight.change(changed, state, cause=cause)
 
-    def _begin_change(self, changed: InFlightRange, state: RecordState) -> None:
+    def _ending(
+        self, state: RecordState, cause: DeadLetterCause | None
+    ) -> tuple[RecordState, DeadLetterCause | None]:
+        """Return ARCHIVING and the cause for what goes to the dead-letter topic of the group."""
+        if cause is None or not self.rules.has_dead_letters:
+            return state, None
+        self._may_have_dead_letters = True
+        return RecordState.ARCHIVING, cause
+
+    def _begin_change(
+        self, changed: InFlightRange, state: RecordState, cause: DeadLetterCause | None = None
+    ) -> None:
         changed.previous = Previous(changed.state, changed.delivery_count, changed.member_id)
-        self._in_flight.change(changed, state)
+        self._change(changed, state, cause)
 
     def _write(
         self, changed: Sequence[InFlightRange], undecided: Sequence[InFlightRange]

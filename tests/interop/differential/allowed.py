@@ -40,6 +40,7 @@ SHARE_FETCH: Final = "0082-share-partitions-on-the-leader.md"
 BESIDE: Final = "0084-share-groups-and-features-beside-kafka.md"
 EXPRESSIONS: Final = "0079-a-group-is-planned-on-a-copy.md"
 
+DEAD_LETTERS: Final = "0127-dead-letters-of-share-groups.md"
 CONNECTIONS: Final = "0085-tls-between-memory-buffers.md"
 SASL: Final = "0087-who-a-client-is-sasl.md"
 ENTITIES: Final = "0089-entities-and-quotas.md"
@@ -184,6 +185,7 @@ ALLOWED += (
     Allowed("AlterClientQuotas/the_same_entity_*", "entries: Kafka has 1 elements", ENTITIES),
     Allowed("Authorization/topics_created_on_use/*", r"\.topics\.\[name=\$one\]", CREATED),
     Allowed("DescribeConfigs/*", r"\[name=super\.users\]", SETTINGS),
+    Allowed("DescribeConfigs/*", r"\[name=errors\.deadletterqueue\.", DEAD_LETTERS),
     Allowed("IncrementalAlterConfigs/setting_of_the_broker/*", "Kafka 0, here 42", UNREAD),
 )
 

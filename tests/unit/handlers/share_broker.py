@@ -11,12 +11,15 @@ from typing import cast
 from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.config.offset_reset import OffsetReset
+from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicId
 from millstream.net.listener import Peer
+from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import share_acknowledge, share_fetch
 from millstream.records.batch import Batch
+from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
 from millstream.runtime.share.persister import SharePersister
 from millstream.runtime.share.share_partitions import SharePartitions
 from millstream.runtime.share.share_settings import ShareGroupSettings
@@ -105,15 +108,27 @@ class ShareBroker(AdminBroker):
         self.coordinator = CoordinatorTwin()
         self.group = ShareGroupSettings(offset_reset=OffsetReset.EARLIEST)
         self.max_sessions = 10
+        self.send = self.requests.send
         self.shares = SharePartitions(
             clock=self.clock,
             partitions=self.partitions,
             persister=cast("SharePersister", self.coordinator),
             settings_of=lambda _: self.group,
+            dead_letters=DeadLetterTopics(
+                clock=self.clock,
+                offload=self.offload,
+                metadata=self.metadata,
+                config=self.config,
+                broker_id=BrokerId(1),
+                send_request=self._send,
+            ),
             max_sessions=lambda: self.max_sessions,
         )
         self.services.share_partitions = lambda: self.shares
         self._connections = itertools.count(100)
+
+    def _send(self, broker: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
+        return self.send(broker, request, timeout_ms)
 
     def close(self) -> None:
         self.shares.stop()

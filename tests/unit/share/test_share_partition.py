@@ -10,6 +10,7 @@ import pytest
 from millstream.coordinator.share.coordinator import MAX_STATE_BATCHES
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.dead_letters import DeadLetterCause, DeadLetters
 from millstream.share.fetched import FetchedBatches, OffsetRange
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
 from millstream.share.share_partition import (
@@ -21,7 +22,7 @@ from millstream.share.share_partition import (
 )
 from millstream.share.state import ShareState, StateBatch
 
-AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = RecordState
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState
 GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_MS = 30_000
 
@@ -531,3 +532,105 @@ def test_ten_thousand_single_acknowledgements_take_one_pass() -> None:
     twin.sp.written(write)
     assert twin.sp.start_offset == 1
     assert twin.sp.next_fetch_offset == 1
+
+
+# Dead letters
+
+DEAD_LETTERS = ShareRules(delivery_count_limit=2, has_dead_letters=True)
+REJECTED, TOO_OFTEN = DeadLetterCause
+
+
+def test_rejected_records_are_dead_letters_once_that_is_written() -> None:
+    twin = Twin(rules=DEAD_LETTERS)
+    twin.fetch(upto=10)
+    write = twin.acknowledge((0, 2, ACCEPT), (3, 4, REJECT), (5, 9, GAP))
+    assert write is not None
+    assert [tuple(each) for each in write.update.state_batches] == [
+        (0, 2, ACKNOWLEDGED, 1),
+        (3, 4, ARCHIVING, 1),
+        (5, 9, ARCHIVED, 1),
+    ]
+    assert twin.sp.take_dead_letters() == []
+    twin.sp.written(write)
+    assert twin.sp.take_dead_letters() == [DeadLetters(3, 4, 1, REJECTED)]
+    assert twin.sp.take_dead_letters() == []
+    # They are neither delivered again nor passed until they are in the topic.
+    assert (twin.sp.start_offset, twin.sp.next_fetch_offset) == (3, 10)
+    assert twin.sp.delivery_complete_count == 5
+
+
+def test_a_rejection_that_was_not_written_makes_no_dead_letters() -> None:
+    twin = Twin(rules=DEAD_LETTERS)
+    twin.fetch(upto=10)
+    write = twin.acknowledge((0, 9, REJECT))
+    assert write is not None
+    twin.sp.failed(write, twin.now_ms)
+    assert twin.sp.take_dead_letters() == []
+    assert twin.states == [(0, 9, ACQUIRED, 1)]
+
+
+@pytest.mark.parametrize("how", ["released", "lock ended", "session ended"])
+def test_records_delivered_as_often_as_allowed_are_dead_letters(how: str) -> None:
+    twin = Twin((0, 9, AVAILABLE, 1), log_end=10, rules=DEAD_LETTERS)
+    assert twin.fetch(max_records=1, mode=AcquireMode.RECORD_LIMIT) == [(0, 0, 2)]
+    if how == "released":
+        twin.acknowledged((0, 0, RELEASE))
+    elif how == "lock ended":
+        twin.now_ms += LOCK_MS
+        assert twin.sp.end_locks(twin.now_ms) is not None
+    else:
+        write = twin.sp.release("m1")
+        assert write is not None
+        twin.sp.written(write)
+    assert twin.sp.take_dead_letters() == [DeadLetters(0, 0, 2, TOO_OFTEN)]
+    assert twin.states[0] == (0, 0, ARCHIVING, 2)
+
+
+def test_what_is_in_the_topic_is_archived_and_passed() -> None:
+    twin = Twin(rules=DEAD_LETTERS)
+    twin.fetch(upto=20)
+    twin.acknowledged((0, 9, REJECT), (10, 14, ACCEPT))
+    (letters,) = twin.sp.take_dead_letters()
+    write = twin.sp.dead_lettered(letters)
+    assert write is not None
+    assert [tuple(each) for each in write.update.state_batches] == [(0, 9, ARCHIVED, 1)]
+    assert write.undecided == ()
+    assert twin.sp.start_offset == 15
+    assert twin.sp.dead_lettered(letters) is None
+
+
+def test_dead_letters_that_the_log_has_lost_are_let_go() -> None:
+    twin = Twin(rules=DEAD_LETTERS)
+    twin.fetch(upto=10)
+    twin.acknowledged((0, 9, REJECT))
+    (letters,) = twin.sp.take_dead_letters()
+    twin.sp.move_log_start(5)
+    assert twin.sp.dead_lettered(letters) is not None
+    assert twin.sp.start_offset == 10
+    twin.sp.move_log_start(30)
+    assert twin.sp.dead_lettered(letters) is None
+
+
+def test_a_new_leader_takes_up_what_was_on_its_way() -> None:
+    state = ((0, 3, ARCHIVING, 1), (4, 5, ARCHIVING, 2), (6, 6, ACKNOWLEDGED, 1))
+    twin = Twin(*state, rules=DEAD_LETTERS)
+    assert twin.sp.take_dead_letters() == [
+        DeadLetters(0, 3, 1, REJECTED),
+        DeadLetters(4, 5, 2, TOO_OFTEN),
+    ]
+    assert twin.sp.start_offset == 0
+
+
+def test_a_group_without_the_topic_any_more_archives_what_was_on_its_way() -> None:
+    twin = Twin((0, 3, ARCHIVING, 1), (4, 5, AVAILABLE, 1))
+    assert twin.sp.take_dead_letters() == []
+    assert twin.sp.start_offset == 4
+
+
+def test_nobody_acknowledges_what_is_on_its_way() -> None:
+    twin = Twin(rules=DEAD_LETTERS)
+    twin.fetch(upto=10)
+    twin.acknowledged((0, 9, REJECT))
+    with pytest.raises(KafkaError) as refused:
+        twin.acknowledge((0, 9, ACCEPT))
+    assert refused.value.error is ErrorCode.INVALID_RECORD_STATE

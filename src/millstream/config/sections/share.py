@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.config.definition import CLUSTER_WIDE, Config, int16, int32
+from millstream.config.definition import CLUSTER_WIDE, Config, boolean, int16, int32, string
 from millstream.config.validators import at_least, between
 
 
@@ -132,6 +132,18 @@ class ShareSettings(Config):
         at_least(1),
         "Time in milliseconds after which the state of share partitions is initialized again.",
         internal=True,
+    )
+    errors_deadletterqueue_topic_name_prefix: str = string(
+        "errors.deadletterqueue.topic.name.prefix",
+        "dlq.",
+        None,
+        "What the name of a dead-letter topic of a share group has to begin with; empty allows "
+        "every name (KIP-1191).",
+    )
+    errors_deadletterqueue_auto_create_topics_enable: bool = boolean(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        False,
+        "Whether the dead-letter topic of a share group is created when it is first needed.",
     )
     group_share_delivery_count_limit: int = int32(
         "group.share.delivery.count.limit",

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from millstream.model.clock import Clock, TimerHandle
     from millstream.runtime.replicas.partition import Partition
     from millstream.runtime.replicas.waiters import FetchWaiter
+    from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
     from millstream.runtime.share.persister import SharePersister
     from millstream.share.acknowledgements import AcknowledgedRun
+    from millstream.share.dead_letters import DeadLetters
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,8 @@ class LedSharePartition:
 
     __slots__ = (
         "_clock",
+        "_dead_letters",
+        "_is_archiving",
         "_on_fenced",
         "_persister",
         "_settings",
@@ -85,6 +89,7 @@ class LedSharePartition:
         clock: Clock,
         persister: SharePersister,
         settings: Callable[[], ShareGroupSettings],
+        dead_letters: DeadLetterTopics,
         on_fenced: Callable[[LedSharePartition], None],
     ) -> None:
         self.key = key
@@ -100,6 +105,9 @@ class LedSharePartition:
         self._clock = clock
         self._persister = persister
         self._settings = settings
+        self._dead_letters = dead_letters
+        self._is_archiving = False
+        """True while dead letters are written."""
         self._on_fenced = on_fenced
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
@@ -118,6 +126,7 @@ class LedSharePartition:
                 log.exception("the state of %s is unusable", self)
                 self.failure = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             self.wake()
+            self.changed()
             if self.failure is not None:
                 self._on_fenced(self)
 
@@ -210,7 +219,11 @@ class LedSharePartition:
         them, and see to it that locks end.
         """
         machine = self.machine
-        if machine is None or self.is_dropped:
+        if machine is None:
+            return
+        if not self._is_archiving and not self.partition.is_gone:
+            self._archive()
+        if self.is_dropped:
             return
         has_more = machine.next_fetch_offset <= machine.end_offset
         if self.waiters and (has_more or (self.is_full and machine.can_acquire)):
@@ -244,6 +257,47 @@ class LedSharePartition:
         write = machine.end_locks(self._clock.monotonic_ms())
         self._persist(write).on_done(ignore_refusal)
         self.changed()
+
+    # Dead letters
+
+    def _archive(self) -> None:
+        """Write what was given up to the dead-letter topic, one run of offsets after the other.
+
+        Also when the last consumer has left and this was dropped: nobody else would do it until the
+        next one comes.
+        """
+        machine = self.machine
+        assert machine is not None
+        waiting = machine.take_dead_letters()
+        if not waiting:
+            return
+        self._is_archiving = True
+
+        def ended(_: Deferred[None]) -> None:
+            self._is_archiving = False
+            self.changed()
+
+        spawn(self._write_dead_letters(machine, waiting)).on_done(ended)
+
+    async def _write_dead_letters(
+        self, machine: SharePartition, waiting: Sequence[DeadLetters]
+    ) -> None:
+        for letters in waiting:
+            try:
+                await self._dead_letters.write(self.key, self.partition, letters, self._settings())
+            except Exception as error:
+                # As in Kafka: a topic that cannot be written to holds up no group.
+                log.warning(
+                    "offsets %d to %d of %s are archived without a dead letter: %s",
+                    letters.first_offset,
+                    letters.last_offset,
+                    self,
+                    error,
+                    exc_info=not isinstance(error, KafkaError),
+                )
+            if self.partition.is_gone:
+                return  # the next leader finds them as they were, and writes them again
+            self._persist(machine.dead_lettered(letters)).on_done(ignore_refusal)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from millstream.runtime.metadata.metadata_cache import TopicImage
     from millstream.runtime.replicas.partition import Partition
     from millstream.runtime.replicas.partitions import Partitions
+    from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
     from millstream.runtime.share.persister import SharePersister
     from millstream.runtime.share.share_settings import ShareGroupSettings
     from millstream.share.acknowledgements import AcknowledgedRun
@@ -41,6 +42,7 @@ class SharePartitions:
         partitions: Partitions,
         persister: SharePersister,
         settings_of: Callable[[str], ShareGroupSettings],
+        dead_letters: DeadLetterTopics,
         max_sessions: Callable[[], int],
     ) -> None:
         self.clock = clock
@@ -48,6 +50,7 @@ class SharePartitions:
         self.settings_of = settings_of
         self.sessions = ShareSessions(max_sessions, self._session_ended)
         self._persister = persister
+        self._dead_letters = dead_letters
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._of_topic: dict[TopicId, set[SharePartitionKey]] = {}
         self._of_group: dict[str, set[SharePartitionKey]] = {}
@@ -73,6 +76,7 @@ class SharePartitions:
             clock=self.clock,
             persister=self._persister,
             settings=lambda: self.settings_of(key.group_id),
+            dead_letters=self._dead_letters,
             on_fenced=self.drop,
         )
         self._led[key] = led

@@ -10,6 +10,7 @@ from tests.unit.runtime.replica_site import TOPIC, TOPIC_ID, ClusterSite
 from millstream.config.offset_reset import OffsetReset
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
+from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
 from millstream.runtime.share.persister import SharePersister
 from millstream.runtime.share.share_fetch import (
     FetchedSharePartition,
@@ -37,6 +38,7 @@ class Site(ClusterSite):
             partitions=self[1].partitions,
             persister=cast("SharePersister", self.coordinator),
             settings_of=lambda _: settings,
+            dead_letters=cast("DeadLetterTopics", None),
             max_sessions=lambda: 10,
         )
 

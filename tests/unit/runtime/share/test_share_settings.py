@@ -15,7 +15,7 @@ from millstream.share.share_partition import ShareRules
 
 def test_a_group_without_settings_has_the_brokers() -> None:
     config = BrokerConfig({"group.share.record.lock.duration.ms": "20000"})
-    settings = share_settings(config, {})
+    settings = share_settings(config, {}, 1)
     assert settings.rules == ShareRules(5, 2000, 20_000, renew_acknowledge=True)
     assert settings.isolation == READ_UNCOMMITTED
     assert settings.offset_reset is OffsetReset.LATEST
@@ -30,7 +30,7 @@ def test_a_groups_own_settings_go_first() -> None:
         "share.isolation.level": "read_committed",
         "share.auto.offset.reset": "by_duration:PT1H",
     }
-    settings = share_settings(BrokerConfig({}), texts)
+    settings = share_settings(BrokerConfig({}), texts, 1)
     assert settings.rules == ShareRules(7, 300, 15_000, renew_acknowledge=False)
     assert settings.isolation == READ_COMMITTED
     assert settings.offset_reset is OffsetReset.BY_DURATION
@@ -43,7 +43,7 @@ def test_numbers_stay_in_the_brokers_bounds() -> None:
         "share.partition.max.record.locks": "9000",
         "share.record.lock.duration.ms": "1000",
     }
-    assert share_settings(BrokerConfig({}), texts).rules == ShareRules(10, 4000, 15_000)
+    assert share_settings(BrokerConfig({}), texts, 1).rules == ShareRules(10, 4000, 15_000)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,24 @@ def test_what_is_no_offset_reset(text: str) -> None:
 def test_what_a_group_cannot_be_set_to(name: str, text: str) -> None:
     with pytest.raises(ConfigError):
         check_group_config({name: text}, BrokerConfig({}))
+
+
+def test_dead_letters_need_a_topic_and_the_level_of_the_feature() -> None:
+    texts = {
+        "errors.deadletterqueue.topic.name": "dlq.orders",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
+    settings = share_settings(BrokerConfig({}), texts, 2)
+    assert settings.rules.has_dead_letters
+    assert (settings.dead_letter_topic, settings.dead_letters_copy_record) == ("dlq.orders", True)
+    for without in (
+        share_settings(BrokerConfig({}), texts, 1),
+        share_settings(BrokerConfig({}), {}, 2),
+    ):
+        assert not without.rules.has_dead_letters
+        assert without.dead_letter_topic == ""
+
+
+def test_an_internal_topic_is_no_dead_letter_topic() -> None:
+    with pytest.raises(ConfigError, match="must not start with '__'"):
+        check_group_config({"errors.deadletterqueue.topic.name": "__x"}, BrokerConfig({}))
