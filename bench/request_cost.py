@@ -86,7 +86,7 @@ class InProcess:
     """A running broker with one session that is called directly, without a socket."""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self.session = broker.open_session(Peer(1, "PLAINTEXT", "127.0.0.1", 1))
 
     def ask(self, frame: bytes) -> Outgoing:
@@ -94,8 +94,8 @@ class InProcess:
         answer = self.session.serve(memoryview(bytearray(frame[4:])))
         if isinstance(answer, Deferred):
             if not answer.done:
-                answer.on_done(lambda _: self._loop.stop())
-                self._loop.run_forever()
+                answer.on_done(lambda _: self.loop.stop())
+                self.loop.run_forever()
             answer = answer.result()
         assert answer is not None
         return answer
