@@ -16,7 +16,7 @@ from tests.unit.storage.support import NOW_MS
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.batch import iter_batches
 from millstream.records.compression import Codec
-from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.records.isolation import CommittedOnly
 from millstream.records.record import read_records
 from millstream.storage.cleaner import Cleaning
@@ -188,7 +188,7 @@ class Site:
         if step.producer not in self.open:
             return
         kind = ControlType.COMMIT if step.commit else ControlType.ABORT
-        marker = build_marker_batch(
+        marker = MarkerBatch.of(
             EndTransactionMarker(kind, 0),
             producer_id=step.producer,
             producer_epoch=0,

@@ -149,6 +149,8 @@ def _unknown(services: Services, partitions: Partitions) -> dict[str, frozenset[
     for topic, indexes in partitions.items():
         image = services.metadata.topic(topic)
         count = 0 if image is None else len(image.partitions)
+        if indexes and min(indexes) >= 0 and max(indexes) < count:
+            continue
         missing = frozenset(index for index in indexes if not 0 <= index < count)
         if missing:
             unknown[topic] = missing
@@ -182,18 +184,18 @@ def _all(partitions: Partitions, code: ErrorCode) -> _Codes:
 
 def _results(context: RequestContext, codes: _Codes) -> list[AddPartitionsToTxnTopicResult]:
     known_from = _FIRST_VERSION_WITH_PRODUCER_FENCED
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic,
-            results_by_partition=[
+    results = []
+    for topic, by_index in codes.items():
+        partitions = []
+        newest, number = ErrorCode.NONE, 0
+        for index, code in by_index.items():
+            if code is not newest:
+                newest = code
+                number = fit_fence(code, context.version, known_from=known_from).code
+            partitions.append(
                 AddPartitionsToTxnPartitionResult(
-                    partition_index=index,
-                    partition_error_code=fit_fence(
-                        code, context.version, known_from=known_from
-                    ).code,
+                    partition_index=index, partition_error_code=number
                 )
-                for index, code in by_index.items()
-            ],
-        )
-        for topic, by_index in codes.items()
-    ]
+            )
+        results.append(AddPartitionsToTxnTopicResult(name=topic, results_by_partition=partitions))
+    return results

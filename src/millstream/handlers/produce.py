@@ -200,7 +200,9 @@ def _transaction_refused(
         and not access.allows(AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, transactional_id)
     ):
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if len(_transactional_producers(request)) > 1:
+    topics = request.topic_data
+    is_of_one_batch = len(topics) == 1 and len(topics[0].partition_data) == 1
+    if not is_of_one_batch and len(_transactional_producers(request)) > 1:
         reason = "Transactional records contained more than one producer ID"
         return KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, reason)
     return None

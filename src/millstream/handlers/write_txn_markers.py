@@ -18,22 +18,22 @@ transaction becomes visible or vanishes.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from millstream.coordinator.result import TransactionProducer
 from millstream.handlers.request import Answer, RequestContext
 from millstream.model.clock import TimerHandle
-from millstream.model.deferred import Deferred, spawn
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import GROUP_METADATA_TOPIC
 from millstream.protocol.messages.write_txn_markers import (
-    WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from millstream.records.control import ControlType, EndTransactionMarker
+from millstream.records.control import MarkerBatch
 from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
 from millstream.runtime.services import Services
 
@@ -53,11 +53,18 @@ def handle(
     """Write every marker into every partition, then answer for all of them."""
     response = failed(context, request, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
     writes = _Writes(services, response)
+    now_ms = services.clock.now_ms()
     for marker, result in zip(request.markers, response.markers, strict=True):
+        end = TransactionEnd(
+            TransactionProducer(marker.producer_id, marker.producer_epoch),
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+        )
+        batch = end.marker_batch(now_ms)
         for topic in result.topics:
             for answer in topic.partitions:
-                index = answer.partition_index
-                writes.add(answer, spawn(_append(services, marker, topic.name, index)))
+                writes.add(answer, _append(services, end, batch, topic.name, answer))
     return writes.begin()
 
 
@@ -87,35 +94,34 @@ def failed(
     )
 
 
-async def _append(
-    services: Services, marker: WritableTxnMarker, topic: str, index: int
-) -> ErrorCode:
-    """Write one marker into one partition; return how that ended."""
+def _append(
+    services: Services,
+    end: TransactionEnd,
+    batch: MarkerBatch,
+    topic: str,
+    answer: WritableTxnMarkerPartitionResult,
+) -> Deferred[Any]:
+    """Write one marker into one partition; fails with a KafkaError."""
+    index = answer.partition_index
     try:
         partition = services.partitions.get(topic, index)
-        if topic == GROUP_METADATA_TOPIC:
-            await services.groups.end_transaction(
-                index,
-                TransactionEnd(
-                    TransactionProducer(marker.producer_id, marker.producer_epoch),
-                    marker.transaction_result,
-                    marker.coordinator_epoch,
-                    marker.transaction_version,
-                ),
-            )
-        else:
-            await partition.append_marker(
-                EndTransactionMarker(
-                    ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
-                    marker.coordinator_epoch,
-                ),
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                transaction_version=marker.transaction_version,
-            )
     except KafkaError as error:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.error in _ELSEWHERE else error.error
-    return ErrorCode.NONE
+        refused: Deferred[Any] = Deferred()
+        refused.fail(error)
+        return refused
+    if topic == GROUP_METADATA_TOPIC:
+        return services.groups.end_transaction(index, end)
+    return partition.append_marker(batch, transaction_version=end.transaction_version)
+
+
+def _code(written: Deferred[Any]) -> int:
+    """Return how the write of a marker has ended."""
+    try:
+        written.result()
+    except KafkaError as error:
+        code = error.error
+        return (ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _ELSEWHERE else code).code
+    return 0
 
 
 class _Writes:
@@ -128,8 +134,11 @@ class _Writes:
         self._timer: TimerHandle | None = None
         self._answered: Deferred[Answer] = Deferred()
 
-    def add(self, answer: WritableTxnMarkerPartitionResult, written: Deferred[ErrorCode]) -> None:
+    def add(self, answer: WritableTxnMarkerPartitionResult, written: Deferred[Any]) -> None:
         """Wait for one partition."""
+        if written.done:
+            answer.error_code = _code(written)
+            return
         self._left += 1
         written.on_done(partial(self._settle, answer))
 
@@ -142,13 +151,11 @@ class _Writes:
             self._finish()
         return self._answered
 
-    def _settle(
-        self, answer: WritableTxnMarkerPartitionResult, written: Deferred[ErrorCode]
-    ) -> None:
+    def _settle(self, answer: WritableTxnMarkerPartitionResult, written: Deferred[Any]) -> None:
         self._left -= 1
         if self._answered.done:
             return
-        answer.error_code = written.result().code
+        answer.error_code = _code(written)
         if not self._left and self._timer is not None:
             self._timer.cancel()
             self._finish()

@@ -18,7 +18,7 @@ from typing import Final
 
 from millstream.model.errors import CorruptLogError
 from millstream.model.offsets import LeaderEpoch, Offset
-from millstream.records.batch import Batch
+from millstream.records.batch import LENGTH_OVERHEAD, Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.record import iter_records
 
@@ -27,6 +27,9 @@ MARKER_BATCH_SIZE: Final = 78
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
 _ATTRIBUTES: Final = 0x30
+_PLACE: Final = struct.Struct(">qii")
+"""Base offset, length, leader epoch: what a log decides about a batch."""
+_LENGTH: Final = MARKER_BATCH_SIZE - LENGTH_OVERHEAD
 _RECORD: Final = struct.Struct(">5shhchic")
 """The record of a marker as :func:`build_marker_batch` and Kafka write it."""
 _RECORD_START: Final = b"\x20\x00\x00\x00\x08"
@@ -51,7 +54,42 @@ class EndTransactionMarker:
     coordinator_epoch: int
 
 
-@lru_cache(maxsize=16)
+@dataclass(frozen=True, slots=True)
+class MarkerBatch:
+    """The control batch that ends one producer's transaction, before a log gives it its place. The
+    same one is written into all partitions of the transaction.
+    """
+
+    marker: EndTransactionMarker
+    producer_id: int
+    producer_epoch: int
+    timestamp_ms: int
+    rest: bytes
+    """What follows the base offset, the length and the leader epoch; the CRC covers only that."""
+
+    @classmethod
+    def of(
+        cls,
+        marker: EndTransactionMarker,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        timestamp_ms: int,
+    ) -> MarkerBatch:
+        """Return the batch of a marker."""
+        data = build_marker_batch(
+            marker,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=timestamp_ms,
+        )
+        return cls(marker, producer_id, producer_epoch, timestamp_ms, data[_PLACE.size :])
+
+    def placed(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> bytes:
+        """Return the 78 bytes as they stand at an offset of a log."""
+        return _PLACE.pack(base_offset, _LENGTH, leader_epoch) + self.rest
+
+
 def build_marker_batch(
     marker: EndTransactionMarker,
     *,
@@ -61,11 +99,7 @@ def build_marker_batch(
     base_offset: Offset = 0,
     leader_epoch: LeaderEpoch = -1,
 ) -> bytes:
-    """Return the 78 bytes of a commit or abort marker.
-
-    The end of a transaction writes the same marker into all its partitions, so the newest are
-    kept.
-    """
+    """Return the 78 bytes of a commit or abort marker."""
     assert marker.control_type is not ControlType.UNKNOWN, "a marker commits or aborts"
     builder = BatchBuilder(
         BatchOptions(

@@ -58,6 +58,7 @@ from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
     from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
     from millstream.runtime.coordinators.share_coordinator_runtime import ShareCoordinatorRuntime
     from millstream.runtime.coordinators.transaction_coordinator_runtime import (
@@ -402,9 +403,22 @@ class BrokerCore:
 
         if self._verifier is None:
             self._verifier = TransactionVerifier(
-                self.dynamic, self.metadata, self.clock, self._requests.send
+                self.dynamic,
+                self.metadata,
+                self.clock,
+                self._requests.send,
+                self._is_in_transaction,
             )
         return self._verifier
+
+    def _is_in_transaction(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> bool:
+        """True where the coordinator is here and says so at once."""
+        coordinator = self._transaction_coordinator.made
+        return coordinator is not None and coordinator.has_partition(
+            transactional_id, producer, partition
+        )
 
     def _new_share_coordinator(self) -> ShareCoordinatorRuntime:
         from millstream.runtime.coordinators.share_coordinator_runtime import (

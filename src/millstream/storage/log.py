@@ -31,7 +31,7 @@ from millstream.records.batch import (
     Batch,
     iter_batches,
 )
-from millstream.records.control import parse_marker
+from millstream.records.control import MARKER_BATCH_SIZE, MarkerBatch
 from millstream.records.crc32c import Buffer
 from millstream.storage.aborted_transactions import AbortedTransaction, aborted_transactions
 from millstream.storage.directory import PARTITION_METADATA, PartitionDirectory
@@ -39,7 +39,7 @@ from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import replace_file
 from millstream.storage.flush import FlushPlan
-from millstream.storage.follower_append import append_as_follower, append_run
+from millstream.storage.follower_append import append_as_follower
 from millstream.storage.loader import Loader, LoadOptions, LogState
 from millstream.storage.local_log import LocalLog
 from millstream.storage.log_epochs import LogEpochs
@@ -400,6 +400,8 @@ class Log:
             batch.producer_epoch,
             batch.base_sequence,
         )
+        if producers.is_in_transaction(producer_id, epoch):
+            return
         known = producers.producers.get(producer_id)
         if known is not None and known.repeats(epoch, base_sequence, batch.last_offset_delta):
             return
@@ -409,35 +411,55 @@ class Log:
 
     def append_marker(
         self,
-        buffer: Buffer,
+        batch: MarkerBatch,
         *,
         leader_epoch: LeaderEpoch,
         now_ms: int,
         transaction_version: int = 0,
     ) -> AppendResult:
-        """Append the control batch that ends a transaction (``records.control``).
+        """Append the control batch that ends a transaction.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED; StorageError.
         """
-        batch = Batch(memoryview(bytearray(buffer)))
-        marker = parse_marker(batch)
-        assert marker is not None, "only markers that end transactions are appended here"
-        self._producers.check_marker(
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
+        producers, marker = self._producers, batch.marker
+        producer_id, producer_epoch = batch.producer_id, batch.producer_epoch
+        producers.check_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
             coordinator_epoch=marker.coordinator_epoch,
             transaction_version=transaction_version,
         )
-        offset = self.offsets.log_end_offset
-        batch.assign(base_offset=offset, leader_epoch=leader_epoch)
+        offsets, timestamp_ms = self.offsets, batch.timestamp_ms
+        offset = offsets.log_end_offset
         try:
-            self.durability.settle()
+            if self.durability.blocks_append:
+                self.durability.settle()
             if leader_epoch != self.epochs.appended:
                 self.epochs.begin(leader_epoch, offset)
-            append_run(self, [batch], batch.buffer, now_ms)
+            segment = self.local.active
+            if (
+                segment.records.size + MARKER_BATCH_SIZE > segment.roll_size
+                or timestamp_ms > segment.roll_timestamp
+                or offset > segment.roll_offset
+            ):
+                # A segment takes its first marker even where segment.bytes was made too small.
+                segment = self._next_segment(MARKER_BATCH_SIZE, timestamp_ms, offset, now_ms)
+            segment.append(
+                batch.placed(offset, leader_epoch), MARKER_BATCH_SIZE, offset, timestamp_ms
+            )
+            offsets.advance_log_end(offset + 1)
+            aborted = producers.add_marker(
+                marker,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                offset=offset,
+                timestamp=timestamp_ms,
+            )
+            if aborted is not None:
+                segment.transaction_index.append(aborted)
         except OSError as error:
             raise self._failed(error) from error
-        return AppendResult(offset, offset, -1, self.offsets.log_start_offset)
+        return AppendResult(offset, offset, -1, offsets.log_start_offset)
 
     def append_as_follower(self, buffer: Buffer, *, now_ms: int) -> AppendResult:
         """Append whole batches that carry a leader's offsets and epochs; bytes after the last
@@ -489,6 +511,12 @@ class Log:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"a batch of {size} bytes exceeds segment.bytes = {self.config.roll_bytes}",
             )
+        return self._next_segment(size, max_timestamp, last_offset, now_ms)
+
+    def _next_segment(
+        self, size: int, max_timestamp: int, last_offset: Offset, now_ms: int
+    ) -> Segment:
+        """Return the segment that a batch of ``size`` bytes goes to. Raises OSError."""
         segment = self.local.active
         segment.prepare_append()
         if segment.should_roll(

@@ -100,10 +100,12 @@ class ProducerEntry:
 
     def repeats(self, producer_epoch: int, base_sequence: int, last_offset_delta: int) -> bool:
         """True for a batch that is one of the five."""
-        return producer_epoch == self.producer_epoch and any(
-            each.offset_delta == last_offset_delta and each.base_sequence == base_sequence
-            for each in self.batches
-        )
+        if producer_epoch == self.producer_epoch:
+            last_sequence = next_sequence(base_sequence, last_offset_delta)
+            for each in self.batches:
+                if each.last_sequence == last_sequence and each.offset_delta == last_offset_delta:
+                    return True
+        return False
 
     def move_to_epoch(self, producer_epoch: int) -> None:
         """Forget the window when the epoch is another."""

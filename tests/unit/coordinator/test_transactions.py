@@ -12,6 +12,7 @@ from millstream.coordinator.transaction.records import transaction_record
 from millstream.coordinator.transaction.settings import TransactionSettings
 from millstream.coordinator.transaction.states import PREVIOUS, TransactionState
 from millstream.model.errors import ErrorCode
+from millstream.model.topic import TopicPartition
 
 EMPTY = TransactionState.EMPTY
 ONGOING = TransactionState.ONGOING
@@ -315,7 +316,19 @@ def test_verification_says_of_each_partition_whether_it_is_in_the_transaction() 
         "u": {0: ErrorCode.TRANSACTION_ABORTABLE},
     }
     assert error_of(lambda: scene.verify(before(producer), {"t": {1}})) is FENCED
+    asked = {
+        index: scene.coordinator.has_partition(ID, producer, TopicPartition("t", index))
+        for index in range(4)
+    }
+    assert asked == {index: index in scene.of().partitions["t"] for index in range(4)}
+    assert asked[1]
+    one = TopicPartition("t", 1)
+    assert not scene.coordinator.has_partition(ID, before(producer), one)
+    assert not scene.coordinator.has_partition("other", producer, one)
+    scene.holds_markers = True
     ended = scene.end(producer)
+    assert not scene.coordinator.has_partition(ID, ended, one), "it is being ended"
+    scene.deliver()
     assert scene.verify(ended, {"t": {0}}) == {"t": {0: ErrorCode.TRANSACTION_ABORTABLE}}
 
 

@@ -4,7 +4,7 @@ driven as the runtime drives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from millstream.coordinator.result import Instant, OutboundRequest, Result
@@ -41,9 +41,12 @@ class Cluster:
         self.transaction_version = 2
         self.leaders: dict[tuple[str, int], int] = {}
 
-    def leader_of(self, topic: str, partition: int) -> BrokerId | None:
-        leader = self.leaders.get((topic, partition))
-        return None if leader is None else BrokerId(leader)
+    def leaders_of(self, topic: str, indexes: Iterable[int]) -> dict[BrokerId | None, set[int]]:
+        found: dict[BrokerId | None, set[int]] = {}
+        for index in indexes:
+            leader = self.leaders.get((topic, index))
+            found.setdefault(None if leader is None else BrokerId(leader), set()).add(index)
+        return found
 
 
 class Leaders:

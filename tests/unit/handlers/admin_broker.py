@@ -35,6 +35,7 @@ from millstream.runtime.producer_ids import ProducerIds
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.replicas.transaction_verification import (
+    OwnCoordinator,
     RequestSender,
     TransactionVerifier,
 )
@@ -56,7 +57,8 @@ NODE = BrokerNode(
 
 class AdminBroker:
     """One broker over a directory. ``environment`` is what its logs use in place of it;
-    ``ask_coordinator`` takes the requests that verify transactions, in place of its own handlers.
+    ``ask_coordinator`` takes the requests that verify transactions, in place of its own handlers;
+    ``own_coordinator`` is asked before that.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class AdminBroker:
         environment: LogEnvironment | None = None,
         more_directories: Sequence[Path] = (),
         ask_coordinator: RequestSender | None = None,
+        own_coordinator: OwnCoordinator | None = None,
     ) -> None:
         self.directory = directory
         self.clock = HandClock()
@@ -82,7 +85,11 @@ class AdminBroker:
         self.store = SqliteMetadataStore(self.offload, directory)
         self.requests = BrokerRequests(BrokerId(1), self.clock)
         verifier = TransactionVerifier(
-            self.config, self.metadata, self.clock, ask_coordinator or self.requests.send
+            self.config,
+            self.metadata,
+            self.clock,
+            ask_coordinator or self.requests.send,
+            own_coordinator,
         )
         self.partitions = Partitions(
             BrokerId(1),

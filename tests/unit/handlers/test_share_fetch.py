@@ -13,7 +13,7 @@ from tests.unit.handlers.share_broker import Got, ShareBroker, got
 from millstream.config.offset_reset import OffsetReset
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import SHARE_VERSION, FinalizedFeatures
-from millstream.records.control import ControlType, EndTransactionMarker
+from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.runtime.replicas.partition import READ_COMMITTED
 from millstream.share.share_partition import ShareRules
 from millstream.share.state import SharePartitionKey
@@ -249,12 +249,13 @@ def test_many_small_batches(broker: ShareBroker) -> None:
 
 
 def _marker(broker: ShareBroker, control_type: ControlType, producer_id: int) -> None:
-    broker.partitions.get("t", 0).append_marker(
+    marker = MarkerBatch.of(
         EndTransactionMarker(control_type, 0),
         producer_id=producer_id,
         producer_epoch=0,
-        transaction_version=1,
+        timestamp_ms=broker.clock.now_ms(),
     )
+    broker.partitions.get("t", 0).append_marker(marker, transaction_version=1)
     broker.clock.settle()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from tests.unit.handlers.transaction_broker import (
 )
 
 from millstream.coordinator.group.partitioner import group_partition
-from millstream.model.errors import ErrorCode
-from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+from millstream.model.broker import BrokerId
+from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.leadership import NO_LEADER
+from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from millstream.records.batch import iter_batches
 from millstream.records.control import ControlType, parse_marker
+from millstream.runtime.coordinators.transaction_coordinator_runtime import MetadataView
 
 NONE = ErrorCode.NONE.code
 FENCED = ErrorCode.PRODUCER_FENCED.code
@@ -83,6 +88,51 @@ def test_the_first_question_for_a_coordinator_creates_its_topic(tmp_path: Path) 
     assert image.config.value("compression.type") == "uncompressed"
     assert broker.init() == (NONE, 0, 0)
     broker.close()
+
+
+def test_what_is_not_committed_yet_is_not_said_at_once(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    runtime = broker.services.transaction_runtime()
+    assert broker.add(3, producer, {"t": [0]}) == {("t", 0): NONE}
+
+    def is_known(index: int, epoch: int = producer[1]) -> bool:
+        named = ProducerIdAndEpoch(producer[0], epoch)
+        return runtime.has_partition(ID, named, TopicPartition("t", index))
+
+    assert is_known(0)
+    assert not is_known(1)
+    assert not is_known(0, epoch=producer[1] + 1)
+    state = broker.partitions.get(TRANSACTION_STATE_TOPIC, runtime.partition_for(ID))
+    runtime.add_partitions(
+        ID, ProducerIdAndEpoch(*producer), {"t": frozenset({1})}, client_version=0
+    )
+    assert not is_known(1), "its record is not in the log yet"
+    assert not is_known(0), "an answer may rest on what is not committed"
+    broker.clock.settle()
+    assert is_known(1)
+    state.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert not is_known(1), "another broker may say otherwise by now"
+
+
+def test_a_coordinator_that_is_not_here_says_nothing(broker: TransactionBroker) -> None:
+    runtime = broker.services.transaction_runtime()
+    asked = ProducerIdAndEpoch(0, 0)
+    assert not runtime.has_partition("never seen", asked, TopicPartition("t", 0))
+
+
+def test_partitions_are_told_apart_by_who_leads_them(broker: TransactionBroker) -> None:
+    view = MetadataView(broker.metadata)
+    assert view.leaders_of("t", {0, 3}) == {1: {0, 3}}
+    assert view.leaders_of("t", {0, 4, 9}) == {1: {0}, None: {4, 9}}
+    assert view.leaders_of("absent", {2}) == {None: {2}}
+    image = broker.metadata.topic("t")
+    assert image is not None
+    states = list(image.partitions)
+    states[1] = replace(states[1], leader=NO_LEADER)
+    states[2] = replace(states[2], leader=BrokerId(5))  # which is not alive
+    broker.metadata.update(replace(image, partitions=tuple(states)))
+    assert view.leaders_of("t", {0, 1, 2, 3}) == {1: {0, 3}, NO_LEADER: {1, 2}}
+    assert view.leaders_of("t", {1, 2}) == {NO_LEADER: {1, 2}}
 
 
 def test_a_transaction_of_version_1(broker: TransactionBroker) -> None:

@@ -11,6 +11,7 @@ from millstream.records.control import (
     MARKER_BATCH_SIZE,
     ControlType,
     EndTransactionMarker,
+    MarkerBatch,
     _read_marker,
     build_marker_batch,
     parse_marker,
@@ -52,6 +53,23 @@ def test_a_marker_survives() -> None:
         batch = marker(kind, 7, 5)
         assert (batch.is_control, batch.is_transactional, batch.base_sequence) == (True, True, -1)
         assert parse_marker(batch) == EndTransactionMarker(kind, 3)
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_a_marker_is_the_same_in_every_partition_but_for_its_place(kind: ControlType) -> None:
+    end = EndTransactionMarker(kind, 3)
+    batch = MarkerBatch.of(end, producer_id=7, producer_epoch=1, timestamp_ms=1000)
+    for offset, epoch in ((0, 0), (5, 9), (2**40, -1)):
+        data = batch.placed(offset, epoch)
+        assert data == build_marker_batch(
+            end,
+            producer_id=7,
+            producer_epoch=1,
+            timestamp_ms=1000,
+            base_offset=offset,
+            leader_epoch=epoch,
+        )
+        assert Batch(memoryview(data)).is_valid
 
 
 @pytest.mark.parametrize("value", [0, 1, 2, 8, 12, 16, 32, 127, 128, 255])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tests.unit.handlers.admin_broker import AdminBroker
 
+from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -46,6 +47,18 @@ class HandCoordinator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[BrokerId, AddPartitionsToTxnRequest, Deferred[Response]]] = []
+        self.known: set[tuple[str, ProducerIdAndEpoch, TopicPartition]] = set()
+        """What it says at once, as one that is on the same broker."""
+
+    def knows(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> bool:
+        return (transactional_id, producer, partition) in self.known
+
+    def learn(self, *indexes: int, epoch: int = 0) -> None:
+        """Say at once that partitions are in the transaction of ``payments``."""
+        producer = ProducerIdAndEpoch(ID, epoch)
+        self.known |= {(NAME, producer, TopicPartition(TOPIC, index)) for index in indexes}
 
     def send(self, broker_id: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
         assert isinstance(request, AddPartitionsToTxnRequest)
@@ -100,7 +113,12 @@ class TransactionSite(AdminBroker):
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.coordinator = HandCoordinator()
-        super().__init__(directory, settings, ask_coordinator=self.coordinator.send)
+        super().__init__(
+            directory,
+            settings,
+            ask_coordinator=self.coordinator.send,
+            own_coordinator=self.coordinator.knows,
+        )
         self.create(TRANSACTION_STATE_TOPIC, 1)
         self.create(TOPIC, 3)
 

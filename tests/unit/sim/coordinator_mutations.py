@@ -40,7 +40,10 @@ def takes_an_unknown_outcome_for_success(patch: pytest.MonkeyPatch) -> None:
         original(
             transactional_id,
             completion,
-            {part: 0 if code in lost else code for part, code in outcomes.items()},
+            {
+                topic: {index: 0 if code in lost else code for index, code in codes.items()}
+                for topic, codes in outcomes.items()
+            },
         )
 
     original = markers.MarkerWriter._take_outcomes

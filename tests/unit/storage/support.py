@@ -12,7 +12,7 @@ from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.control import (
     ControlType,
     EndTransactionMarker,
-    build_marker_batch,
+    MarkerBatch,
     parse_marker,
 )
 from millstream.records.record import Record, read_records
@@ -101,13 +101,13 @@ def append_marker(
     log: Log, producer_id: int, *, commit: bool, producer_epoch: int = 0, coordinator_epoch: int = 0
 ) -> AppendResult:
     kind = ControlType.COMMIT if commit else ControlType.ABORT
-    data = build_marker_batch(
+    marker = MarkerBatch.of(
         EndTransactionMarker(kind, coordinator_epoch),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         timestamp_ms=NOW_MS,
     )
-    return log.append_marker(data, leader_epoch=0, now_ms=NOW_MS)
+    return log.append_marker(marker, leader_epoch=0, now_ms=NOW_MS)
 
 
 def read_batches(log: Log, offset: int, max_bytes: int = WHOLE) -> list[Batch]:

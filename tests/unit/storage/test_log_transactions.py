@@ -16,6 +16,7 @@ from tests.unit.storage.support import (
     reopen,
 )
 
+from millstream.config.topic import TopicConfig
 from millstream.storage.log import AbortedTransaction, Log
 
 
@@ -187,3 +188,22 @@ def test_ten_thousand_open_transactions(tmp_path: Path) -> None:
     log = reopen(tmp_path, ONE_SEGMENT)
     assert len(aborted(log, 0)) == count // 2
     assert log.last_stable_offset == 2 * count
+
+
+def test_a_transaction_ends_where_segments_have_become_too_small_for_a_marker(
+    tmp_path: Path,
+) -> None:
+    log = create_log(tmp_path)
+    begin(log, 1)
+    begin(log, 2)
+    log.update_config(TopicConfig({"internal.segment.bytes": "50"}))
+    assert (end(log, 1, commit=True), end(log, 2, commit=False)) == (2, 3)
+    assert log.segment_base_offsets == [0, 2, 3]
+    assert log.last_stable_offset == log.log_end_offset == 4
+    assert [(each.producer_id, each.first_offset) for each in aborted(log, 0)] == [(2, 1)]
+    assert [each.is_control for each in read_batches(log, 0)] == [False, False, True, True]
+    end_before = log.log_end_offset
+    close(log)
+    reopened = reopen(tmp_path)
+    assert reopened.log_end_offset == end_before
+    assert reopened.last_stable_offset == end_before

@@ -28,7 +28,7 @@ from millstream.coordinator.transaction.listing import (
     describe,
     list_states,
 )
-from millstream.coordinator.transaction.markers import MarkerWriter, partitions_of
+from millstream.coordinator.transaction.markers import MarkerWriter, each_partition
 from millstream.coordinator.transaction.metadata import (
     EPOCH_BUMP,
     Partitions,
@@ -48,6 +48,7 @@ from millstream.coordinator.transaction.transactions import Transactions
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from millstream.model.topic import TopicPartition
 from millstream.protocol.messages import describe_transactions, list_transactions
 from millstream.protocol.messages.coordinator_records import TransactionLogKey, TransactionLogValue
 
@@ -158,6 +159,19 @@ class TransactionCoordinator:
             }
         )
 
+    def has_partition(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> bool:
+        """True where :meth:`verify_partitions` has NONE for a partition; why not, that says."""
+        transaction = self.transactions.get(transactional_id)
+        return (
+            transaction is not None
+            and transaction.state is TransactionState.ONGOING
+            and transaction.producer_id == producer.producer_id
+            and transaction.producer_epoch == producer.epoch
+            and partition.partition in transaction.partitions.get(partition.topic, ())
+        )
+
     def end_transaction_of(
         self,
         transactional_id: str,
@@ -223,7 +237,7 @@ class TransactionCoordinator:
         if transaction is None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         pending = self._markers.pending(transactional_id)
-        partitions = partitions_of(transaction) if pending is None else pending
+        partitions = each_partition(transaction.partitions) if pending is None else pending
         return Result(describe(transactional_id, transaction, partitions))
 
     # Time

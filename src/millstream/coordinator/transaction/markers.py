@@ -23,10 +23,10 @@ Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletion
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from millstream.coordinator.deadlines import Deadlines
 from millstream.coordinator.result import Instant, OutboundRequest, Result
@@ -66,6 +66,7 @@ _DONE: Final = frozenset(
         ErrorCode.UNSUPPORTED_VERSION.code,
     }
 )
+_FENCED: Final = ErrorCode.TRANSACTION_COORDINATOR_FENCED.code
 _EXPECTED: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.code,
@@ -79,13 +80,17 @@ _EXPECTED: Final = frozenset(
 """Errors that pass; all others but the two above are logged, and sent again too."""
 
 
+_Indexes: TypeAlias = dict[str, set[int]]
+"""Partitions by topic; none of the sets is empty."""
+
+
 @dataclass(slots=True)
 class _Completion:
     """A prepared transaction: the partitions whose marker is not written yet, and its retries."""
 
     transaction: TransactionMetadata
-    pending: set[TopicPartition]
-    waiting: set[TopicPartition] = field(default_factory=set)
+    pending: _Indexes
+    waiting: _Indexes = field(default_factory=dict)
     """Those that are sent again after a pause."""
     retry_ms: float = FIRST_RETRY_MS
     unknown_since_ms: dict[TopicPartition, float] = field(default_factory=dict)
@@ -98,7 +103,7 @@ class _Sent:
 
     transactional_id: str
     completion: _Completion
-    partitions: set[TopicPartition]
+    partitions: _Indexes
 
 
 class MarkerWriter:
@@ -117,7 +122,7 @@ class MarkerWriter:
         self._coordinator_epoch = coordinator_epoch
         self._request_timeout_ms = request_timeout_ms
         self._completions: dict[str, _Completion] = {}
-        self._queues: dict[BrokerId, dict[str, set[TopicPartition]]] = {}
+        self._queues: dict[BrokerId, dict[str, _Indexes]] = {}
         self._busy: set[BrokerId] = set()
         """Brokers with a request on its way."""
         self._retries: Deadlines[str] = Deadlines()
@@ -139,7 +144,7 @@ class MarkerWriter:
         at all.
         """
         completion = self._completions.get(transactional_id)
-        return None if completion is None else completion.pending
+        return None if completion is None else each_partition(completion.pending)
 
     def begin(self, transactional_ids: Iterable[str], now: Instant) -> Result[None]:
         """Begin to write the markers of transactions that are prepared, and committed so."""
@@ -148,7 +153,7 @@ class MarkerWriter:
             transaction = self._transactions.get(transactional_id)
             assert transaction is not None, "nobody removes a prepared transaction"
             assert transaction.state in PREPARED, "its markers are what completes a transaction"
-            pending = set(partitions_of(transaction))
+            pending = {topic: set(indexes) for topic, indexes in transaction.partitions.items()}
             self._completions[transactional_id] = _Completion(transaction, pending)
             self._enqueue(transactional_id, pending, now)
             self._finish_if_done(transactional_id, now, result)
@@ -160,7 +165,7 @@ class MarkerWriter:
         result: Result[None] = Result(atomic=False)
         while (transactional_id := self._retries.pop_due(now.monotonic_ms)) is not None:
             completion = self._completions[transactional_id]
-            waiting, completion.waiting = completion.waiting, set()
+            waiting, completion.waiting = completion.waiting, {}
             self._enqueue(transactional_id, waiting, now)
             self._finish_if_done(transactional_id, now, result)
         self._send(now, result)
@@ -168,23 +173,23 @@ class MarkerWriter:
 
     # Inner workings
 
-    def _enqueue(
-        self, transactional_id: str, partitions: Iterable[TopicPartition], now: Instant
-    ) -> None:
+    def _enqueue(self, transactional_id: str, partitions: _Indexes, now: Instant) -> None:
         """Put partitions in the queues of their leaders; those without one wait."""
         completion = self._completions[transactional_id]
-        unknown = set()
-        for each in partitions:
-            leader = self._view.leader_of(each.topic, each.partition)
-            if leader is None:
-                unknown.add(each)
-                continue
-            completion.unknown_since_ms.pop(each, None)
-            if leader == NO_LEADER:
-                completion.waiting.add(each)
-            else:
-                queue = self._queues.setdefault(leader, {})
-                queue.setdefault(transactional_id, set()).add(each)
+        unknown: set[TopicPartition] = set()
+        for topic, indexes in partitions.items():
+            for leader, led in self._view.leaders_of(topic, indexes).items():
+                if leader is None:
+                    unknown.update(each_partition({topic: led}))
+                    continue
+                if completion.unknown_since_ms:
+                    for each in each_partition({topic: led}):
+                        completion.unknown_since_ms.pop(each, None)
+                if leader == NO_LEADER:
+                    _add(completion.waiting, topic, led)
+                else:
+                    queue = self._queues.setdefault(leader, {})
+                    _add(queue.setdefault(transactional_id, {}), topic, led)
         if unknown:
             self._wait_for_metadata(transactional_id, completion, unknown, now)
         if completion.waiting:
@@ -202,7 +207,8 @@ class MarkerWriter:
         gone = {
             each for each in unknown if now_ms - since_ms.setdefault(each, now_ms) >= UNKNOWN_MS
         }
-        completion.waiting |= unknown - gone
+        for each in unknown - gone:
+            _add(completion.waiting, each.topic, {each.partition})
         if gone:
             log.info(
                 "no marker of transaction %s for %s: they do not exist",
@@ -218,8 +224,8 @@ class MarkerWriter:
 
     @staticmethod
     def _drop(completion: _Completion, gone: set[TopicPartition]) -> None:
-        completion.pending -= gone
         for each in gone:
+            _remove(completion.pending, each.topic, {each.partition})
             del completion.unknown_since_ms[each]
 
     def _finish_if_done(self, transactional_id: str, now: Instant, result: Result[None]) -> None:
@@ -268,34 +274,32 @@ class MarkerWriter:
             completion = self._completions.get(transactional_id)
             if completion is None:
                 continue
-            moved = {
-                each
-                for each in partitions
-                if self._view.leader_of(each.topic, each.partition) != broker
-            }
+            moved: _Indexes = {}
+            for topic, indexes in partitions.items():
+                elsewhere = self._view.leaders_of(topic, indexes)
+                if elsewhere.pop(broker, None) != indexes:
+                    moved[topic] = set().union(*elsewhere.values())
             if moved:
-                partitions -= moved
+                for topic, indexes in moved.items():
+                    _remove(partitions, topic, indexes)
                 self._enqueue(transactional_id, moved, now)
                 self._finish_if_done(transactional_id, now, result)
             if partitions:
                 taken.append(_Sent(transactional_id, completion, partitions))
-                count += len(partitions)
+                count += sum(map(len, partitions.values()))
         if queue:
             self._queues[broker] = queue
         return taken
 
     def _marker(self, sent: _Sent) -> WritableTxnMarker:
         transaction = sent.completion.transaction
-        by_topic: dict[str, list[int]] = {}
-        for each in sorted(sent.partitions):
-            by_topic.setdefault(each.topic, []).append(each.partition)
         return WritableTxnMarker(
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
             transaction_result=transaction.state is TransactionState.PREPARE_COMMIT,
             topics=[
-                WritableTxnMarkerTopic(name=topic, partition_indexes=indexes)
-                for topic, indexes in by_topic.items()
+                WritableTxnMarkerTopic(name=topic, partition_indexes=sorted(indexes))
+                for topic, indexes in sorted(sent.partitions.items())
             ],
             coordinator_epoch=self._coordinator_epoch,
             transaction_version=transaction.client_version,
@@ -316,9 +320,12 @@ class MarkerWriter:
             transactional_id, completion = each.transactional_id, each.completion
             if self._completions.get(transactional_id) is not completion:
                 continue  # another broker knows a newer coordinator
-            producer_id = completion.transaction.producer_id
-            outcomes = {part: codes.get((producer_id, part)) for part in each.partitions}
-            if ErrorCode.TRANSACTION_COORDINATOR_FENCED.code in outcomes.values():
+            of_producer = codes.get(completion.transaction.producer_id, {})
+            outcomes = {
+                topic: _outcomes(indexes, of_producer.get(topic, {}))
+                for topic, indexes in each.partitions.items()
+            }
+            if any(_FENCED in by_index.values() for by_index in outcomes.values()):
                 log.warning(
                     "the markers of transaction %s are written by a newer coordinator than epoch "
                     "%d",
@@ -338,33 +345,61 @@ class MarkerWriter:
     def _take_outcomes(
         transactional_id: str,
         completion: _Completion,
-        outcomes: dict[TopicPartition, int | None],
+        outcomes: dict[str, dict[int, int | None]],
     ) -> None:
-        for partition, code in outcomes.items():
-            if code in _DONE:
-                completion.pending.discard(partition)
-            elif partition in completion.pending:
-                completion.waiting.add(partition)
-                if code is not None and code not in _EXPECTED:
-                    log.error(
-                        "the marker of transaction %s was refused by %s with error %d",
-                        transactional_id,
-                        partition,
-                        code,
-                    )
+        for topic, codes in outcomes.items():
+            if _DONE.issuperset(codes.values()):
+                _remove(completion.pending, topic, codes.keys())
+                continue
+            for index, code in codes.items():
+                if code in _DONE:
+                    _remove(completion.pending, topic, {index})
+                elif index in completion.pending.get(topic, ()):
+                    _add(completion.waiting, topic, {index})
+                    if code is not None and code not in _EXPECTED:
+                        log.error(
+                            "the marker of transaction %s was refused by %s-%d with error %d",
+                            transactional_id,
+                            topic,
+                            index,
+                            code,
+                        )
 
 
-def partitions_of(transaction: TransactionMetadata) -> Iterator[TopicPartition]:
-    """Yield the partitions of a transaction."""
-    for topic, indexes in transaction.partitions.items():
+def each_partition(partitions: Mapping[str, Iterable[int]]) -> Iterator[TopicPartition]:
+    """Yield partitions that are given by topic."""
+    for topic, indexes in partitions.items():
         for index in indexes:
             yield TopicPartition(topic, index)
 
 
-def _codes(response: WriteTxnMarkersResponse) -> dict[tuple[int, TopicPartition], int]:
-    return {
-        (marker.producer_id, TopicPartition(topic.name, each.partition_index)): each.error_code
-        for marker in response.markers
-        for topic in marker.topics
-        for each in topic.partitions
-    }
+def _add(partitions: _Indexes, topic: str, indexes: Iterable[int]) -> None:
+    held = partitions.get(topic)
+    if held is None:
+        partitions[topic] = set(indexes)
+    else:
+        held.update(indexes)
+
+
+def _remove(partitions: _Indexes, topic: str, indexes: Iterable[int]) -> None:
+    held = partitions.get(topic)
+    if held is not None:
+        held.difference_update(indexes)
+        if not held:
+            del partitions[topic]
+
+
+def _codes(response: WriteTxnMarkersResponse) -> dict[int, dict[str, dict[int, int]]]:
+    """Return the error codes by producer id, topic and partition."""
+    codes: dict[int, dict[str, dict[int, int]]] = {}
+    for marker in response.markers:
+        by_topic = codes.setdefault(marker.producer_id, {})
+        for topic in marker.topics:
+            by_index = by_topic.setdefault(topic.name, {})
+            by_index.update({each.partition_index: each.error_code for each in topic.partitions})
+    return codes
+
+
+def _outcomes(indexes: Iterable[int], codes: Mapping[int, int]) -> dict[int, int | None]:
+    """Return the error codes of those partitions; None where an answer leaves one out."""
+    return dict(zip(indexes, map(codes.get, indexes), strict=True))

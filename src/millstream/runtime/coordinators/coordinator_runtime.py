@@ -150,6 +150,15 @@ class CoordinatorRuntime(Generic[S]):
             return _refused(error)
         return driver.read(operation)
 
+    def settled_shard(self, index: int) -> S | None:
+        """Return the state machine of a partition, where an operation that makes no records would
+        be answered at once; see :attr:`ShardDriver.settled_shard`.
+        """
+        driver = self._drivers.get(index)
+        if driver is None or driver.partition is not self._partitions.find(self.topic, index):
+            return None
+        return driver.settled_shard
+
     def read_all(self, operation: Callable[[S, Instant], Result[R]]) -> list[Deferred[R]]:
         """Run an operation that makes no records on every shard that has begun."""
         return [driver.read(operation) for driver in self.open_drivers()]

@@ -194,6 +194,14 @@ class ShardDriver(Generic[S]):
         """The state machine, to be looked at; None unless it is loaded and serves."""
         return self._shard if self.state is State.ACTIVE else None
 
+    @property
+    def settled_shard(self) -> S | None:
+        """The state machine, where what it knows may be said at once: it serves, this broker may
+        speak for its partition, and nothing of its state waits to be committed.
+        """
+        is_settled = self._writes.is_settled and self._refusal_to_read() is None
+        return self._shard if is_settled else None
+
     def write(
         self, operation: Callable[[S, Instant], Result[R]], reply: Deferred[R] | None = None
     ) -> Deferred[R]:

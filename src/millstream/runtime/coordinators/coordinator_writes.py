@@ -31,7 +31,7 @@ from millstream.model.offsets import Offset
 from millstream.model.producer import NO_SEQUENCE
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.records.control import ControlType, EndTransactionMarker
+from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.runtime.replicas.partition import Partition
 from millstream.storage.producer_state import EPOCH_BUMPED_FROM, VerificationState
 
@@ -81,6 +81,18 @@ class TransactionEnd:
     committed: bool
     coordinator_epoch: int
     transaction_version: int
+
+    def marker_batch(self, timestamp_ms: int) -> MarkerBatch:
+        """Return the control batch of the marker."""
+        return MarkerBatch.of(
+            EndTransactionMarker(
+                ControlType.COMMIT if self.committed else ControlType.ABORT,
+                self.coordinator_epoch,
+            ),
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            timestamp_ms=timestamp_ms,
+        )
 
 
 @dataclass(slots=True)
@@ -135,6 +147,11 @@ class CoordinatorWrites:
         """By producer id, the newest batch in the queue that is the producer's."""
         self._flush_scheduled = False
         self._watching = False
+
+    @property
+    def is_settled(self) -> bool:
+        """True while everything that was added is committed."""
+        return self._in_flight is None and not self._queue
 
     def fits(self, records: Sequence[Encoded]) -> bool:
         """True when one batch can hold the records."""
@@ -294,13 +311,7 @@ class CoordinatorWrites:
             appended = self._partition.append_internal(write.builder.build())
         else:
             appended = self._partition.append_marker(
-                EndTransactionMarker(
-                    ControlType.COMMIT if end.committed else ControlType.ABORT,
-                    end.coordinator_epoch,
-                ),
-                producer_id=end.producer.producer_id,
-                producer_epoch=end.producer.producer_epoch,
-                transaction_version=end.transaction_version,
+                end.marker_batch(self._clock.now_ms()), transaction_version=end.transaction_version
             )
         if not appended.done:
             self._watch(self._commit_timeout_ms)

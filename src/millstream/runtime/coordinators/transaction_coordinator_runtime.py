@@ -9,7 +9,7 @@ every ``transaction.remove.expired.transaction.cleanup.interval.ms``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import TRANSACTION_VERSION
 from millstream.model.leadership import NO_LEADER
-from millstream.model.topic import TRANSACTION_STATE_TOPIC
+from millstream.model.topic import TRANSACTION_STATE_TOPIC, TopicPartition
 from millstream.protocol.messages import describe_transactions, list_transactions
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
@@ -53,13 +53,25 @@ class MetadataView:
         """The level of the feature ``transaction.version``."""
         return self._metadata.features.level(TRANSACTION_VERSION)
 
-    def leader_of(self, topic: str, partition: int) -> BrokerId | None:
-        """Return who leads a partition; see ``settings.ClusterView``."""
+    def leaders_of(self, topic: str, indexes: Iterable[int]) -> dict[BrokerId | None, set[int]]:
+        """Return partitions by who leads them; see ``settings.ClusterView``."""
         image = self._metadata.topic(topic)
-        if image is None or partition >= len(image.partitions):
-            return None
-        leader = image.partitions[partition].leader
-        return leader if leader in self._metadata.brokers else NO_LEADER
+        if image is None:
+            return {None: set(indexes)}
+        partitions, brokers = image.partitions, self._metadata.brokers
+        count = len(partitions)
+        found: dict[BrokerId | None, set[int]] = {}
+        newest: BrokerId | None = NO_LEADER
+        led = set[int]()
+        for index in indexes:
+            leader = partitions[index].leader if index < count else None
+            if leader != newest or not led:
+                newest = leader
+                if leader is not None and leader not in brokers:
+                    leader = NO_LEADER
+                led = found.setdefault(leader, set())
+            led.add(index)
+        return found
 
 
 class TransactionCoordinatorRuntime:
@@ -197,6 +209,15 @@ class TransactionCoordinatorRuntime:
             transactional_id,
             lambda shard, _: shard.verify_partitions(transactional_id, producer, partitions),
         )
+
+    def has_partition(
+        self, transactional_id: str, producer: ProducerIdAndEpoch, partition: TopicPartition
+    ) -> bool:
+        """True where the coordinator is here and says at once that a partition is in the producer's
+        running transaction; False says nothing.
+        """
+        shard = self._runtime.settled_shard(self.partition_for(transactional_id))
+        return shard is not None and shard.has_partition(transactional_id, producer, partition)
 
     def end_transaction(
         self,

@@ -34,11 +34,7 @@ from millstream.model.errors import (
 from millstream.model.offsets import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from millstream.model.topic import INTERNAL_TOPICS, TopicId, TopicPartition
 from millstream.records.batch import LENGTH_OVERHEAD, TRANSACTIONAL_BIT, Batch
-from millstream.records.control import (
-    MARKER_BATCH_SIZE,
-    EndTransactionMarker,
-    build_marker_batch,
-)
+from millstream.records.control import MARKER_BATCH_SIZE, MarkerBatch
 from millstream.records.crc32c import Buffer
 from millstream.records.limits import ProduceLimits
 from millstream.records.validation import validate_produced
@@ -286,27 +282,20 @@ class Partition:
     def _append_transactional(
         self, batch: Batch, acks: int, version: int, transactional_id: str | None
     ) -> AppendResult | Deferred[AppendResult]:
-        from millstream.runtime.replicas.transaction_verification import (
-            TransactionalProducer,
-            TransactionSupport,
-        )
-
         if transactional_id is None:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction is named")
-        support = TransactionSupport.of_produce(version)
-        producer = TransactionalProducer(
-            transactional_id, batch.producer_id, batch.producer_epoch, support
-        )
         transactions = self.transactions
         is_required = transactions.verification.verifier.is_required
 
-        def append(prepared: Batch, verified: VerificationState | None) -> AppendResult:
+        def append(
+            prepared: Batch, verified: VerificationState | None, bumps_epoch: bool
+        ) -> AppendResult:
             self._check_write(acks)
             if is_required:
-                self.log.check_verified(prepared, verified, bumps_epoch=support.bumps_epoch)
+                self.log.check_verified(prepared, verified, bumps_epoch=bumps_epoch)
             return self.append(prepared, self._clock.now_ms())
 
-        return transactions.append(batch, producer, self.limits, append)
+        return transactions.append(batch, transactional_id, version, self.limits, append)
 
     @property
     def transactions(self) -> TransactionalAppends:
@@ -432,14 +421,7 @@ class Partition:
         self.wait_for_commit(result.last_offset, settle)
         return outcome
 
-    def append_marker(
-        self,
-        marker: EndTransactionMarker,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        transaction_version: int,
-    ) -> Deferred[Offset]:
+    def append_marker(self, marker: MarkerBatch, *, transaction_version: int) -> Deferred[Offset]:
         """Append the control batch that ends a producer's transaction here; filled with its offset
         once committed.
 
@@ -449,20 +431,12 @@ class Partition:
         written, and may be written again.
         """
         outcome: Deferred[Offset] = Deferred()
-        now_ms = self._clock.now_ms()
         try:
             self._check_write(-1)
-            if self._gone is not None:
-                raise self._gone  # noqa: TRY301
             result = self.log.append_marker(
-                build_marker_batch(
-                    marker,
-                    producer_id=producer_id,
-                    producer_epoch=producer_epoch,
-                    timestamp_ms=now_ms,
-                ),
+                marker,
                 leader_epoch=self.leader_epoch,
-                now_ms=now_ms,
+                now_ms=self._clock.now_ms(),
                 transaction_version=transaction_version,
             )
         except Exception as error:

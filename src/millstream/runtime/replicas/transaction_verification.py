@@ -26,6 +26,7 @@ from typing import TypeAlias
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.coordinator.group.partitioner import group_partition
+from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock
 from millstream.model.deferred import Deferred
@@ -44,6 +45,10 @@ from millstream.runtime.metadata.metadata_cache import MetadataCache
 _log = logging.getLogger(__name__)
 
 RequestSender: TypeAlias = Callable[[BrokerId, Request, int], "Deferred[Response]"]
+
+OwnCoordinator: TypeAlias = Callable[[str, ProducerIdAndEpoch, TopicPartition], bool]
+"""True where the transaction coordinator on this broker says at once, without a request, that a
+partition is in the running transaction of a transactional id; False says nothing."""
 
 
 class TransactionSupport(Enum):
@@ -65,18 +70,16 @@ class TransactionSupport(Enum):
     @classmethod
     def of_produce(cls, version: int) -> TransactionSupport:
         """Return what a client of this version of Produce knows."""
-        return cls._of(version, generic_from=11)
+        if version < 11:
+            return cls.DEFAULT_ERROR
+        return cls.ADD_PARTITION if version > 11 else cls.GENERIC_ERROR
 
     @classmethod
     def of_txn_offset_commit(cls, version: int) -> TransactionSupport:
         """Return what a client of this version of TxnOffsetCommit knows."""
-        return cls._of(version, generic_from=4)
-
-    @classmethod
-    def _of(cls, version: int, *, generic_from: int) -> TransactionSupport:
-        if version > generic_from:
-            return cls.ADD_PARTITION
-        return cls.GENERIC_ERROR if version == generic_from else cls.DEFAULT_ERROR
+        if version < 4:
+            return cls.DEFAULT_ERROR
+        return cls.ADD_PARTITION if version > 4 else cls.GENERIC_ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,7 @@ class _Coordinator:
 
 class TransactionVerifier:
     """Verifies and adds partitions for all partitions of a broker. ``send_request`` sends a request
-    to a broker, this one included.
+    to a broker, this one included; ``own_coordinator`` may know the answer already.
     """
 
     def __init__(
@@ -131,11 +134,13 @@ class TransactionVerifier:
         metadata: MetadataCache,
         clock: Clock,
         send_request: RequestSender,
+        own_coordinator: OwnCoordinator | None = None,
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._clock = clock
         self._send_request = send_request
+        self._own_coordinator = own_coordinator
         self._coordinators: dict[BrokerId, _Coordinator] = {}
 
     def is_needed(self, support: TransactionSupport) -> bool:
@@ -159,6 +164,16 @@ class TransactionVerifier:
         """How long that is done."""
         config = self._config.current
         return min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
+
+    def is_verified(self, producer: TransactionalProducer, topic_partition: TopicPartition) -> bool:
+        """True where the coordinator is on this broker and says at once that the partition belongs
+        to the producer's transaction; where it does not, :meth:`verify` asks.
+        """
+        return self._own_coordinator is not None and self._own_coordinator(
+            producer.transactional_id,
+            ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch),
+            topic_partition,
+        )
 
     def verify(
         self, producer: TransactionalProducer, topic_partition: TopicPartition

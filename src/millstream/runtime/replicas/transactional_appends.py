@@ -1,8 +1,9 @@
 """The transactional batches that are written into one partition.
 
 The batch that begins a transaction here waits for its verification (``transaction_verification``),
-and what the same producer sends meanwhile waits behind it, so its order holds; nobody else's
-batches wait for it. Batches that follow share the verification of the first one. A batch that has
+unless the coordinator is on this broker and can say at once that all is well, and what the same
+producer sends meanwhile waits behind it, so its order holds; nobody else's batches wait for it.
+Batches that follow share the verification of the first one. A batch that has
 to be prepared (``admission``) waits in its producer's queue for that as well; a batch of an open
 transaction of its own epoch is appended at once.
 
@@ -26,6 +27,7 @@ from millstream.records.limits import ProduceLimits
 from millstream.runtime.replicas.admission import AdmissionQueue, NotAdmittedError, Preparer
 from millstream.runtime.replicas.transaction_verification import (
     TransactionalProducer,
+    TransactionSupport,
     TransactionVerifier,
 )
 from millstream.storage.log import AppendResult, VerificationState
@@ -49,7 +51,9 @@ leader."""
 Verified: TypeAlias = "Deferred[VerificationState | None]"
 """A verification; None where the transaction is open meanwhile, or need not be verified."""
 
-AppendNow: TypeAlias = Callable[[Batch, VerificationState | None], AppendResult]
+AppendNow: TypeAlias = Callable[[Batch, VerificationState | None, bool], AppendResult]
+"""Appends a batch as leader, now, given the verification that it has waited for, and whether each
+end of its transactions bumps the epoch."""
 
 
 class TransactionVerification:
@@ -77,6 +81,24 @@ class TransactionVerification:
         return self.verifier.is_needed(
             producer.support
         ) and not self._producers().is_in_transaction(producer.producer_id, producer.producer_epoch)
+
+    def at_once(
+        self, producer: TransactionalProducer, base_sequence: int
+    ) -> VerificationState | None:
+        """Return the verification of a producer whose coordinator is on this broker and has nothing
+        to wait for; None where it has to be asked, which says why it refuses, too.
+        """
+        # What adds partitions asks for all of a request together.
+        if producer.support.bumps_epoch or not self.verifier.is_verified(
+            producer, self._topic_partition
+        ):
+            return None
+        try:
+            return self._producers().begin_verification(
+                producer.producer_id, producer.producer_epoch, base_sequence, self._clock.now_ms()
+            )
+        except KafkaError:
+            return None
 
     def begin(self, producer: TransactionalProducer, base_sequence: int) -> Verified:
         """Ask the coordinator, again where the transaction before is still being ended.
@@ -139,10 +161,7 @@ class _ProducerQueue:
 
 
 class TransactionalAppends:
-    """Lets the transactional batches that clients write into one partition wait for what they need.
-
-    ``append`` appends a batch as leader, now, given the verification that it has waited for.
-    """
+    """Lets the transactional batches of clients wait, in one partition, for what they need."""
 
     __slots__ = ("_preparer", "_queues", "verification")
 
@@ -155,18 +174,29 @@ class TransactionalAppends:
     def append(
         self,
         batch: Batch,
-        producer: TransactionalProducer,
+        transactional_id: str,
+        version: int,
         limits: ProduceLimits,
         append: AppendNow,
     ) -> AppendResult | Deferred[AppendResult]:
-        """Call ``append`` with the batch once it may be appended, now or later.
+        """Call ``append`` with a batch of this ``version`` of Produce once it may be appended, now
+        or later.
 
         Fails, or raises, with a KafkaError: what the coordinator says, and what ``append`` refuses.
         """
+        support = TransactionSupport.of_produce(version)
+        producer = TransactionalProducer(
+            transactional_id, batch.producer_id, batch.producer_epoch, support
+        )
+        bumps_epoch = support.bumps_epoch
         queue = self._queues.get(producer.producer_id)
         is_needed = self.verification.is_needed(producer)
-        if queue is None and not is_needed and not limits.needs_preparation(batch):
-            return append(batch, None)
+        if queue is None and not limits.needs_preparation(batch):
+            if not is_needed:
+                return append(batch, None, bumps_epoch)
+            state = self.verification.at_once(producer, batch.base_sequence)
+            if state is not None:
+                return append(batch, state, bumps_epoch)
         if queue is None:
             admission = AdmissionQueue(self._preparer.budget)
             queue = self._queues[producer.producer_id] = _ProducerQueue(admission, producer)
@@ -183,7 +213,9 @@ class TransactionalAppends:
         outcome = queue.admission.admit(
             batch.size,
             lambda: spawn(_ready(verified, self._preparer.prepared(batch, limits), producer)),
-            lambda prepared: append(prepared, None if verified is None else verified.result()),
+            lambda prepared: append(
+                prepared, None if verified is None else verified.result(), bumps_epoch
+            ),
         )
         outcome.on_done(lambda _: self._forget_when_empty(producer.producer_id))
         return outcome

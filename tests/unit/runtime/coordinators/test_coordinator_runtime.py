@@ -29,7 +29,7 @@ from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.records.control import ControlType, EndTransactionMarker, build_marker_batch
+from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.storage.file_slice import FileSlice
 
 OpenSite = Callable[..., Site]
@@ -380,7 +380,7 @@ def test_transactions_in_the_log_count_when_committed(open_site: OpenSite) -> No
         builder.append(0, key + name + bytes(4), value)
         partition.append_internal(builder.build())
         site.clock.settle()
-        marker = build_marker_batch(
+        marker = MarkerBatch.of(
             EndTransactionMarker(outcome, 0),
             producer_id=producer_id,
             producer_epoch=0,

@@ -60,6 +60,55 @@ def test_the_first_batch_waits_for_the_coordinator_and_the_next_one_does_not(
     assert site.committed() == [b"a", b"b"]
 
 
+def test_a_coordinator_on_this_broker_that_knows_the_partition_is_not_waited_for(
+    site: TransactionSite,
+) -> None:
+    site.coordinator.learn(0)
+    first = site.produce(b"a")
+    assert first.error is ErrorCode.NONE
+    assert not site.coordinator.asked
+    assert site.end(commit=True) is ErrorCode.NONE
+    assert site.committed() == [b"a"]
+    site.coordinator.known.clear()
+    assert site.produce(b"late", sequence=1).waits, "the next transaction is verified anew"
+
+
+def test_only_the_partition_and_the_epoch_that_are_asked_for_count(site: TransactionSite) -> None:
+    site.coordinator.learn(1)
+    site.coordinator.learn(0, epoch=1)
+    assert site.produce(b"a").waits
+
+
+def test_a_batch_does_not_overtake_one_that_waits(site: TransactionSite) -> None:
+    first = site.produce(b"a")
+    site.coordinator.learn(0)
+    second = site.produce(b"b", sequence=1)
+    assert first.waits
+    assert second.waits
+    site.coordinator.answer()
+    assert (first.error, second.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    site.end(commit=True)
+    assert site.committed() == [b"a", b"b"]
+
+
+def test_what_a_coordinator_knows_does_not_let_an_older_epoch_in(site: TransactionSite) -> None:
+    site.coordinator.learn(0, epoch=1)
+    assert site.produce(b"a", epoch=1).error is ErrorCode.NONE
+    site.end(commit=True, epoch=1)
+    site.coordinator.learn(0)
+    assert site.produce(b"b", sequence=1).error is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_version_2_has_its_partitions_added_whatever_is_known(site: TransactionSite) -> None:
+    site.coordinator.learn(0, 1)
+    both = site.produce(b"a", version=VERSION_2, indexes=(0, 1))
+    assert both.waits
+    (transaction,) = site.coordinator.answer().transactions
+    assert not transaction.verify_only
+    assert [(t.name, t.partitions) for t in transaction.topics] == [(TOPIC, [0, 1])]
+    assert both.error is ErrorCode.NONE
+
+
 def test_each_transaction_is_verified_anew(site: TransactionSite) -> None:
     site.produce(b"a")
     site.coordinator.answer()
