@@ -32,7 +32,7 @@ _WAITS: Final = re.compile(
 )
 _ABSOLUTE: Final = re.compile(r"(?<![\w.}])/(var|srv|data|disks|disk1|disk2|backup)/")
 _PIP: Final = 'pip() { python -m tests.pages.pip "$@"; }'
-_PATIENCE_S: Final = 240.0
+_PATIENCE_S: Final = 600.0
 _ENDED_BY_CTRL_C: Final = (0, 130)
 
 
