@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -54,19 +56,12 @@ def kafka() -> Iterator[Any]:
         yield kafka
 
 
-@pytest.fixture(scope="module")
-def address(kafka: Any) -> Iterator[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "millstream.cli.main",
-        "console",
-        "--port",
-        "0",
-        "--allow-writes",
-    ]
+@contextmanager
+def running(bootstrap: str, *words: str) -> Iterator[str]:
+    """Run the console's command; yield its address."""
+    command = [sys.executable, "-m", "millstream.cli.main", "console", "--port", "0", *words]
     with subprocess.Popen(
-        [*command, "--bootstrap-server", kafka.bootstrap], stdout=subprocess.PIPE, text=True
+        [*command, "--bootstrap-server", bootstrap], stdout=subprocess.PIPE, text=True
     ) as console:
         assert console.stdout is not None
         line = console.stdout.readline()
@@ -75,6 +70,12 @@ def address(kafka: Any) -> Iterator[str]:
         finally:
             console.terminate()
             console.wait(30)
+
+
+@pytest.fixture(scope="module")
+def address(kafka: Any) -> Iterator[str]:
+    with running(kafka.bootstrap, "--allow-writes") as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +220,32 @@ def test_a_look_up_is_stepped_through(tab: Watched) -> None:
         page.keyboard.press("n")
     page.locator(".story strong", has_text="Found").wait_for()
     assert page.get_by_role("button", name="Next step").is_disabled()
+
+
+def test_who_logs_in_sees_the_cluster_until_the_log_out(browser: Any) -> None:
+    users = {"ann": "a secret"}
+    with start_kafka(security="SASL_PLAINTEXT", users=users) as kafka:
+        kafka.admin.create_topics([NewTopic("guarded", 1, 1)]).get_all()
+        security = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
+        with running(kafka.bootstrap, "--login", *security) as address:
+            tab = Watched(browser, address, viewport={"width": 390, "height": 844})
+            page = tab.go("topics")
+            page.get_by_label("User of the cluster").fill("ann")
+            page.get_by_label("Password").fill("wrong")
+            page.keyboard.press("Enter")
+            page.get_by_role("alert").filter(has_text="does not know").wait_for()
+            page.get_by_label("Password").fill("a secret")
+            page.keyboard.press("Enter")
+            page.get_by_role("row").filter(has_text="guarded").wait_for()
+            boxes = [
+                each.bounding_box()
+                for each in page.locator(".bar > *").all()
+                if each.is_visible() and each.bounding_box()["width"] > 1
+            ]
+            for left, right in itertools.pairwise(sorted(boxes, key=lambda box: box["x"])):
+                assert left["x"] + left["width"] <= right["x"] + 1
+            page.get_by_role("button", name="Log out").click()
+            page.get_by_label("Password").wait_for()
+            assert page.get_by_role("row").count() == 0
+            tab.context.close()
+            assert tab.trouble == []

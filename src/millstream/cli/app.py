@@ -146,6 +146,15 @@ def serve(
         str | None, typer.Option(metavar="PORT,…", help=serve_arguments.OPTION_HELP["--ports"])
     ] = None,
     pin: Annotated[bool, typer.Option("--pin", help=serve_arguments.OPTION_HELP["--pin"])] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help=serve_arguments.OPTION_HELP["--console"])
+    ] = False,
+    console_port: Annotated[
+        int | None, typer.Option(help=serve_arguments.OPTION_HELP["--console-port"])
+    ] = None,
+    console_writes: Annotated[
+        bool, typer.Option("--console-writes", help=serve_arguments.OPTION_HELP["--console-writes"])
+    ] = False,
 ) -> None:
     """Run a broker, or several, until SIGTERM or Ctrl-C.
 

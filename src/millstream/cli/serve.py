@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from millstream.cli.serve_arguments import (
 from millstream.model.errors import MillstreamError
 
 if TYPE_CHECKING:
+    from millstream.cli.serve_console import ConsoleBeside
     from millstream.config.broker import BrokerConfig
 
 
@@ -37,11 +39,17 @@ def serve(words: Sequence[str]) -> int:
         return WRONG_USAGE
     try:
         config = broker_config(arguments, os.environ)
-        if arguments.brokers is not None:
-            from millstream.cli.serve_brokers import serve_brokers
+        console = None
+        if arguments.console_port is not None:
+            from millstream.cli.serve_console import ConsoleBeside
 
-            return serve_brokers(arguments, config)
-        return _run(config)
+            console = ConsoleBeside(arguments, config)
+        with console or nullcontext():
+            if arguments.brokers is not None:
+                from millstream.cli.serve_brokers import serve_brokers
+
+                return serve_brokers(arguments, config, console)
+            return _run(config, console)
     except (MillstreamError, OSError) as error:
         complain(f"serve: {sentence(error)}")
         return FAILED
@@ -49,11 +57,16 @@ def serve(words: Sequence[str]) -> int:
         return INTERRUPTED
 
 
-def _run(config: BrokerConfig) -> int:
+def _run(config: BrokerConfig, console: ConsoleBeside | None) -> int:
     from millstream.server.lifecycle import run
 
+    def ready(host: str, port: int, directories: list[str]) -> None:
+        announce(host, port, directories)
+        if console is not None:
+            console.start([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], directories)
+
     try:
-        return run(config, announce)
+        return run(config, ready)
     except OSError as error:
         if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
             places = ", ".join(config.listeners)

@@ -14,6 +14,7 @@ from typing import Final
 DEFAULT_DATA_DIRECTORY: Final = "millstream-data"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
+CONSOLE_PORT: Final = 8090
 
 OPTION_HELP: Final[Mapping[str, str]] = {
     "--override": "Set one broker setting as KEY=VALUE; may be repeated.",
@@ -26,9 +27,12 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     "number, or auto for one per core; by default one broker on its own.",
     "--ports": "With --brokers: their ports, as 9092,9192; by default --port and those after it.",
     "--pin": "With --brokers: pin each broker to a core.",
+    "--console": "Run the web console beside the broker, on this machine at port 8090, read only.",
+    "--console-port": "Port of the console; 0 lets the system pick. Implies --console.",
+    "--console-writes": "Let the console send records and reset groups. Implies --console.",
 }
 
-_FLAGS: Final = frozenset({"--pin"})
+_FLAGS: Final = frozenset({"--pin", "--console", "--console-writes"})
 """Options without a value."""
 
 MAX_BROKERS: Final = 1_000
@@ -52,6 +56,9 @@ class ServeArguments:
     """How many brokers; 0 is one per core, None one that is on its own."""
     ports: tuple[int, ...] = ()
     pins: bool = False
+    console_port: int | None = None
+    """Where the console listens; None runs none."""
+    console_writes: bool = False
 
 
 def parse_arguments(words: Sequence[str]) -> ServeArguments:
@@ -138,6 +145,17 @@ def _set_brokers(arguments: ServeArguments, text: str) -> ServeArguments:
     return replace(arguments, brokers=int(text))
 
 
+def _set_console(
+    arguments: ServeArguments, *, port: int | None = None, writes: bool = False
+) -> ServeArguments:
+    chosen = arguments.console_port if port is None else port
+    return replace(
+        arguments,
+        console_port=CONSOLE_PORT if chosen is None else chosen,
+        console_writes=arguments.console_writes or writes,
+    )
+
+
 _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] = {
     "--override": _set_override,
     "--data-dir": lambda arguments, text: replace(arguments, data_dir=text),
@@ -147,6 +165,11 @@ _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] =
     "--brokers": _set_brokers,
     "--ports": _set_ports,
     "--pin": lambda arguments, _: replace(arguments, pins=True),
+    "--console": lambda arguments, _: _set_console(arguments),
+    "--console-port": lambda arguments, text: _set_console(
+        arguments, port=_port("--console-port", text)
+    ),
+    "--console-writes": lambda arguments, _: _set_console(arguments, writes=True),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import selectors
@@ -9,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.cli.brokers_plan import (
     PASSWORD_VARIABLE,
@@ -28,14 +29,20 @@ from millstream.server.log_outlet import LogOutlet
 from millstream.server.supervisor import Child, Program, Supervisor, Watcher
 from millstream.storage.files import LocalLock
 
+if TYPE_CHECKING:
+    from millstream.cli.serve_console import ConsoleBeside
+
 SUPERVISOR_LOCK: Final = ".millstream-supervisor.lock"
 STANDARD_ERROR: Final = 2
 _MILLSTREAM: Final = (sys.executable, "-m", "millstream.cli.main")
 
 
-def serve_brokers(arguments: ServeArguments, config: BrokerConfig) -> int:
-    """Run the brokers until a signal; return the exit code. ConfigError, StorageError and
-    StartFailedError say why they do not run.
+def serve_brokers(
+    arguments: ServeArguments, config: BrokerConfig, console: ConsoleBeside | None = None
+) -> int:
+    """Run the brokers, and a console beside them, until a signal; return the exit code.
+
+    ConfigError, StorageError and StartFailedError say why they do not run.
     """
     assert arguments.brokers is not None
     count = arguments.brokers or len(cores())
@@ -51,7 +58,7 @@ def serve_brokers(arguments: ServeArguments, config: BrokerConfig) -> int:
         raise StorageError(str(directory), "another process is using this directory") from error
     try:
         _refuse_to_leave_out(config, directory, count)
-        _run(arguments, config, plans, directory, outlet)
+        _run(arguments, config, plans, directory, outlet, console)
     finally:
         outlet.close()
         lock.release()
@@ -64,6 +71,7 @@ def _run(
     plans: Sequence[BrokerPlan],
     directory: Path,
     outlet: LogOutlet,
+    console: ConsoleBeside | None,
 ) -> None:
     for plan in plans[1:]:
         for each in plan.overrides["log.dirs"].split(","):
@@ -81,12 +89,19 @@ def _run(
         )
         for index, plan in enumerate(plans)
     ]
+
+    def ready(addresses: Sequence[str]) -> None:
+        announce(addresses, config.log_directories)
+        if console is not None:
+            found = [plan.overrides["log.dirs"].split(",") for plan in plans[1:]]
+            console.start(addresses, [*config.log_directories, *itertools.chain(*found)])
+
     keeper = Program("keeper", lambda _: [*_MILLSTREAM, "keeper", str(directory)])
     Supervisor(
         keeper,
         brokers,
         outlet=outlet,
-        on_ready=lambda addresses: announce(addresses, config.log_directories),
+        on_ready=ready,
         passes_hang_up=config.outlives_hang_up,
         new_watcher=partial(_watcher, config, len(plans)),
         line_of=lambda name, text: of_process(name, text, config.log_format),

@@ -7,6 +7,7 @@ from millstream.client import Admin, TopicPartition
 from millstream.client.core.admin.offsets import LATEST
 from millstream.client.core.admin.share_groups import ShareGroupDescription
 from millstream.client.errors import UnsupportedVersionError
+from millstream.client.lag import share_lag
 from millstream.model.errors import ErrorCode
 from millstream.model.offsets import Offset
 
@@ -31,26 +32,20 @@ def share_starts(admin: Admin, name: str) -> dict[TopicPartition, Offset]:
 
 def describe_share_group(admin: Admin, group: ShareGroupDescription) -> dict[str, object]:
     """Return what `group describe` shows: members, and the start and lag of each partition."""
-    offsets = admin.list_share_group_offsets([group.group])[group.group].get()
-    ends = admin.list_offsets(dict.fromkeys(offsets, LATEST))
-    rows: list[Row] = []
-    total = 0
-    for topic_partition in sorted(offsets):
-        where = offsets[topic_partition]
-        end = ends[topic_partition].value
-        lag = where.lag
-        if lag < 0 and end is not None:
-            lag = end.offset - where.start_offset
-        total += max(lag, 0)
-        rows.append(
-            {
-                "topic": topic_partition.topic,
-                "partition": topic_partition.partition,
-                "start": where.start_offset,
-                "end": None if end is None else end.offset,
-                "lag": None if lag < 0 else lag,
-            }
-        )
+    starts = admin.list_share_group_offsets([group.group])[group.group].get()
+    found = admin.list_offsets(dict.fromkeys(starts, LATEST))
+    ends = {at: each.value.offset for at, each in found.items() if each.value is not None}
+    lags = share_lag(starts, ends)
+    rows: list[Row] = [
+        {
+            "topic": each.topic_partition.topic,
+            "partition": each.topic_partition.partition,
+            "start": each.start,
+            "end": each.end,
+            "lag": each.lag,
+        }
+        for each in lags
+    ]
     return {
         "group": group.group,
         "type": "share",
@@ -70,7 +65,7 @@ def describe_share_group(admin: Admin, group: ShareGroupDescription) -> dict[str
             }
             for member in group.members
         ],
-        "lag": total,
+        "lag": sum(each.lag or 0 for each in lags),
         "partitions": rows,
     }
 

@@ -10,6 +10,7 @@ from typing import Final
 from millstream.client.admin import Admin
 from millstream.client.consumer import Consumer
 from millstream.client.core.admin.offsets import LATEST
+from millstream.client.core.admin.share_groups import ShareOffset
 from millstream.client.core.consumer.errors import OffsetsOutOfRangeError, RecordError
 from millstream.model.errors import ErrorCode
 from millstream.model.offsets import Offset
@@ -84,22 +85,56 @@ def measure_lag(
     return lags
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLag:
+    """Where a share group starts in one partition, and how much is left from there; None means
+    unknown.
+    """
+
+    topic_partition: TopicPartition
+    start: Offset
+    end: Offset | None
+    lag: int | None
+
+
+def share_lag(
+    starts: Mapping[TopicPartition, ShareOffset], ends: Mapping[TopicPartition, Offset]
+) -> list[ShareLag]:
+    """Return the lag of every partition that a share group has begun to read, in order.
+
+    Brokers before Kafka 4.2 do not tell it: it counts from the start to the end then, records
+    that are done with beyond the start included.
+    """
+    lags: list[ShareLag] = []
+    for topic_partition, where in sorted(starts.items()):
+        end = ends.get(topic_partition)
+        lag = where.lag if where.lag >= 0 else None
+        if lag is None and end is not None:
+            lag = max(end - where.start_offset, 0)
+        lags.append(
+            ShareLag(topic_partition=topic_partition, start=where.start_offset, end=end, lag=lag)
+        )
+    return lags
+
+
 def first_timestamps(
     consumer: Consumer[bytes, bytes],
     offsets: Mapping[TopicPartition, Offset],
     ends: Mapping[TopicPartition, Offset],
+    *,
+    patience_s: float = _PATIENCE_S,
 ) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the first record at or after each offset.
 
     A partition is left out when its offset is out of range, when no data lies before its end, or
-    when it cannot be read.
+    when it cannot be read, or not within ``patience_s``.
     """
     found: dict[TopicPartition, int] = {}
     waiting = set(offsets)
     consumer.assign(waiting)
     for topic_partition, offset in offsets.items():
         consumer.seek(topic_partition, offset)
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while waiting and time.monotonic() < deadline:
         try:
             for record in consumer.poll(0.1):

@@ -10,12 +10,14 @@ from typing import Any, Final
 
 from millstream.client.core.consumer.record import ConsumerRecord
 from millstream.console.problems import ProblemError
+from millstream.console.schema_values import Headers, SchemaValues
 
-DECODERS: Final = ("auto", "text", "json", "hex", "base64")
+DECODERS: Final = ("auto", "schema", "text", "json", "hex", "base64")
 _SHOWN_BYTES: Final = 256 * 1024
 """Of one key or value: a page with a hundred larger ones would be of no use to anybody."""
 _MAX_DEPTH: Final = 200
 """What is nested deeper is shown as text."""
+_UNNAMED: Final = "This names no schema; it is shown as it looks."
 
 
 def content(data: bytes | None, decoder: str) -> dict[str, Any] | None:
@@ -54,20 +56,51 @@ def check_decoder(name: str) -> str:
     return name
 
 
-def shown(record: ConsumerRecord[bytes, bytes], decoder: str) -> dict[str, Any]:
+def shown(
+    record: ConsumerRecord[bytes, bytes], decoder: str, schemas: SchemaValues | None = None
+) -> dict[str, Any]:
     """Return a record as the page gets it."""
+    headers = record.headers
+
+    def part(data: bytes | None, *, is_key: bool) -> dict[str, Any] | None:
+        if data is None or decoder not in ("auto", "schema"):
+            return content(data, decoder)
+        return _by_schema(data, headers, schemas, is_asked=decoder == "schema", is_key=is_key)
+
     return {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "timestamp_type": "append" if record.timestamp_type == 1 else "create",
-        "key": content(record.key, decoder),
-        "value": content(record.value, decoder),
+        "key": part(record.key, is_key=True),
+        "value": part(record.value, is_key=False),
         "headers": [
             {"name": name, "value": None if value is None else content(value, "auto")}
             for name, value in record.headers
         ],
     }
+
+
+def _by_schema(
+    data: bytes,
+    headers: Headers,
+    schemas: SchemaValues | None,
+    *,
+    is_asked: bool,
+    is_key: bool,
+) -> dict[str, Any] | None:
+    """Return what a schema says of the bytes; where none does, how they look."""
+    found = None
+    if schemas is not None and len(data) <= _SHOWN_BYTES:
+        found = schemas.decode(data, headers, is_key=is_key)
+    if found is None:
+        looks = content(data, "auto")
+        return {**(looks or {}), "error": _UNNAMED} if is_asked else looks
+    if found.error is None and _depth(found.json) <= _MAX_DEPTH:
+        size = len(data)
+        return {"kind": found.kind, "size": size, "schema": found.schema, "json": found.json}
+    error = found.error or "It is nested too deeply to be shown."
+    return {**(content(data, "auto") or {}), "error": error}
 
 
 def plain(record: Mapping[str, Any]) -> dict[str, Any]:

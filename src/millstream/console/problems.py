@@ -20,6 +20,7 @@ _ABSENT: Final = {
         "It may have expired (transactional.id.expiration.ms).",
     ),
 }
+_IN_USE: Final = frozenset({ErrorCode.NON_EMPTY_GROUP, ErrorCode.UNKNOWN_MEMBER_ID})
 _FORBIDDEN: Final = frozenset(
     {
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -52,12 +53,19 @@ def problem_of(error: MillstreamError | OSError, where: str) -> ProblemError:
         if error.error in _ABSENT:
             what, next_step = _ABSENT[error.error]
             return ProblemError(404, what, where, next_step)
+        if error.error in _IN_USE:
+            return ProblemError(
+                409,
+                "The group has members.",
+                where,
+                "Stop them first: offsets are reset while nobody reads.",
+            )
         if error.error in _FORBIDDEN:
             return ProblemError(
                 403,
-                f"The user of the console is not allowed to see this: {error}",
+                f"The user is not allowed to do this: {error}",
                 where,
-                "Let it with `millstream acl add`, or start the console as another user.",
+                "Allow it with `millstream acl add`, or ask as another user.",
             )
     if isinstance(error, ConfigError):
         return ProblemError(

@@ -16,6 +16,7 @@ from millstream.console import decoding
 from millstream.console.cluster import offsets
 from millstream.console.expression import Predicate
 from millstream.console.problems import ProblemError
+from millstream.console.schema_values import SchemaValues
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
@@ -45,6 +46,7 @@ class Wanted:
     limit: int
     decoder: str
     matches: Predicate | None
+    schemas: SchemaValues | None = None
 
 
 def read(admin: Admin, client: Mapping[str, object], wanted: Wanted) -> dict[str, Any]:
@@ -73,7 +75,7 @@ def read(admin: Admin, client: Mapping[str, object], wanted: Wanted) -> dict[str
                 ):
                     continue
                 scanned += 1
-                shown = decoding.shown(record, wanted.decoder)
+                shown = decoding.shown(record, wanted.decoder, wanted.schemas)
                 if wanted.matches is None or wanted.matches(decoding.plain(shown)):
                     found.append(shown)
             done = {at for at in open_ if consumer.position(at) >= ends[at]}
@@ -103,7 +105,7 @@ def follow(
             if not records:
                 yield None
             for record in records:
-                shown = decoding.shown(record, wanted.decoder)
+                shown = decoding.shown(record, wanted.decoder, wanted.schemas)
                 if wanted.matches is None or wanted.matches(decoding.plain(shown)):
                     yield shown
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from millstream.client.admin import Admin
 from millstream.client.core.admin.offsets import EARLIEST, LATEST
 from millstream.client.producer import Producer
+from millstream.console import share_groups
 from millstream.console.cluster import offsets
+from millstream.console.groups import SHARE
 from millstream.console.problems import ProblemError
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 
 _OF_OTHER_CLIENTS: Final = ("default.api.timeout.ms",)
 """Settings that a producer has not."""
-
-_log = logging.getLogger(__name__)
 
 
 def produce(client: Mapping[str, object], topic: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,7 +59,6 @@ def produce(client: Mapping[str, object], topic: str, asked: Mapping[str, Any]) 
             partition=partition,
             headers=encoded,
         ).result()
-    _log.warning("produced one record to %s-%d at offset %d", topic, sent.partition, sent.offset)
     return {"partition": sent.partition, "offset": sent.offset}
 
 
@@ -78,7 +76,12 @@ def reset(admin: Admin, group: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     first, ends = offsets(admin, partitions, EARLIEST), offsets(admin, partitions, LATEST)
     if any(each not in first or each not in ends for each in partitions):
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"a partition of {topic} has no leader")
-    committed = admin.list_group_offsets([group])[group].get()
+    is_share = any(each.group == group and each.type == SHARE for each in admin.list_groups())
+    if is_share:
+        current = share_groups.starts_of(admin, group)
+    else:
+        found_offsets = admin.list_group_offsets([group])[group].get()
+        current = {at: each.offset for at, each in found_offsets.items()}
     new: dict[TopicPartition, int] = {}
     times = dict.fromkeys(partitions if to == "time" else (), int(value or 0))
     found = admin.list_offsets(times)
@@ -91,17 +94,17 @@ def reset(admin: Admin, group: str, asked: Mapping[str, Any]) -> dict[str, Any]:
             new[at] = {"earliest": begin, "latest": end}.get(to, max(begin, min(end, value or 0)))
     executed = asked.get("execute") is True
     if executed:
-        admin.alter_group_offsets(group, new).get_all()
-        _log.warning(
-            "reset group %s in %s to %s %s", group, topic, to, "" if value is None else value
-        )
+        if is_share:
+            share_groups.reset(admin, group, new)
+        else:
+            admin.alter_group_offsets(group, new).get_all()
     return {
         "executed": executed,
         "plan": [
             {
                 "topic": topic,
                 "partition": at.partition,
-                "current": committed[at].offset if at in committed else None,
+                "current": current.get(at),
                 "new": offset,
             }
             for at, offset in sorted(new.items())

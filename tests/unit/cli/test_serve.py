@@ -50,9 +50,26 @@ def test_several_brokers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "port", "writes"),
+    [
+        ([], None, False),
+        (["--console"], 8090, False),
+        (["--console-port", "0"], 0, False),
+        (["--console-port=7", "--console"], 7, False),
+        (["--console-writes"], 8090, True),
+    ],
+)
+def test_a_console_beside_the_broker(words: list[str], port: int | None, writes: bool) -> None:
+    found = parse_arguments(words)
+    assert (found.console_port, found.console_writes) == (port, writes)
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["--port", "-1"],
+        ["--console-port", "x"],
+        ["--console=8090"],
         ["--override", "=1"],
         ["--data-dir"],
         ["-x"],

@@ -12,7 +12,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from millstream.console import decoding, reading
-from millstream.console.app import STATIC, ConsoleOptions, create_app
+from millstream.console.app import STATIC, create_app
+from millstream.console.options import ConsoleOptions
 
 CLIENT = {
     "bootstrap.servers": "127.0.0.1:1",

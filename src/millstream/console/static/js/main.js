@@ -1,13 +1,14 @@
 // Starts the console: the frame, the routes, the session.
 
 import * as api from "./api.js";
-import { h, put } from "./dom.js";
+import { button, h, put } from "./dom.js";
 import { startKeys } from "./keys.js";
 import { empty, failureBox, heading, Life } from "./page.js";
 import { acls } from "./pages/acls.js";
 import { explained } from "./pages/explained.js";
 import { group } from "./pages/group.js";
 import { groups } from "./pages/groups.js";
+import { logInPage } from "./pages/log-in.js";
 import { overview } from "./pages/overview.js";
 import { tables } from "./pages/tables.js";
 import { topic } from "./pages/topic.js";
@@ -53,6 +54,10 @@ function show() {
   life = new Life();
   frame(path);
   window.scrollTo(0, 0);
+  if (state.login && state.user === null) {
+    logInPage(main, async () => { await session(); show(); });
+    return;
+  }
   const found = find(path, query);
   if (!found) {
     put(main, heading("No such page"), empty("There is no page at this address", h("a", { href: "#/" }, "Go to the overview")));
@@ -67,6 +72,22 @@ function show() {
   main.focus({ preventScroll: true });
 }
 
+const user = () => document.getElementById("user");
+
+/** What is known of a session that has ended. */
+function forget() {
+  Object.assign(state, { user: null, read_only: true, guard: "1", cluster_id: null });
+  put(user());
+  for (const id of ["cluster", "mode"]) put(document.getElementById(id));
+  document.getElementById("mode").className = "mode";
+}
+
+async function leave() {
+  try { await api.logOut(); } catch { /* the session may have ended by itself */ }
+  forget();
+  show();
+}
+
 async function session() {
   const mode = document.getElementById("mode");
   try {
@@ -74,6 +95,8 @@ async function session() {
     const cluster = document.getElementById("cluster");
     cluster.textContent = state.cluster_id ?? state.bootstrap;
     cluster.title = `Connected through ${state.bootstrap}`;
+    if (state.login && state.user === null) { forget(); return; }
+    put(user(), state.user === null ? [] : [h("span", null, state.user), button("Log out", leave)]);
     mode.textContent = state.read_only ? "Read only" : "Can write";
     mode.className = `mode${state.read_only ? "" : " writes"}`;
     mode.title = state.read_only ? "Nothing can be changed here. Start the console with --allow-writes to produce records and reset groups." : "Records can be produced and groups reset here.";
@@ -85,6 +108,11 @@ async function session() {
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   document.getElementById("main").focus();
+});
+api.whenLoggedOut(() => {
+  if (!state.login || state.user === null) return;
+  forget();
+  show();
 });
 startTheme();
 startKeys();

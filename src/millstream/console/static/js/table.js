@@ -46,6 +46,11 @@ export class Table {
     narrow.removeEventListener("change", this.turned);
   }
 
+  /** Other columns, from the next rows on. */
+  show(columns) {
+    this.columns = columns;
+  }
+
   set(rows) {
     this.rows = rows;
     this.#arrange();

@@ -20,6 +20,9 @@ const OFFSETS = [
   { name: "member", label: "Read by", width: "2fr", wide: true, mono: true, text: (o) => o.member },
 ];
 
+// A share group has no offset of a member, and nothing that it has read up to: only where it starts.
+const STARTS = OFFSETS.filter(({ name }) => name !== "seconds").map((column) => (column.name === "committed" ? { ...column, label: "Start", wide: false } : column));
+
 function reads(member) {
   const topics = new Map();
   for (const { topic, partition } of member.assignment ?? []) topics.set(topic, [...(topics.get(topic) ?? []), partition]);
@@ -79,10 +82,11 @@ function resetDialog(name, topics, done) {
 export function group(main, { group: name }, life) {
   const offsets = life.keep(new Table({
     label: "Offsets", noun: "partition", columns: OFFSETS, key: (o) => `${o.topic}/${o.partition}`, height: "52vh",
-    empty: empty("Nothing committed", "This group has not committed an offset yet."),
+    empty: empty("Nothing committed", "This group has no offset yet."),
   }));
   const members = life.keep(new Table({ label: "Members", noun: "member", columns: MEMBERS, key: (m) => m.member, height: "30vh", empty: empty("No members", "Nobody reads in this group now. Its offsets stay until they expire.") }));
   const numbers = h("div");
+  const note = h("p", { class: "soft" });
   const place = h("div");
   let topics = [];
   const resets = state.read_only ? null : button("Reset offsets…", () => resetDialog(name, topics, () => refresh()), { disabled: true });
@@ -96,11 +100,14 @@ export function group(main, { group: name }, life) {
     }
     const lag = answer.offsets.reduce((sum, o) => (o.lag === null ? sum : sum + o.lag), 0);
     const behind = answer.offsets.map((o) => o.lag_seconds).filter((value) => value !== null && value !== undefined);
+    const isShare = answer.type === "share";
+    offsets.show(isShare ? STARTS : OFFSETS);
     put(numbers, cards([["State", stateTag(answer.state)], ["Kind", answer.type ?? "–"], ["Coordinator", h("span", { class: "address" }, answer.coordinator || "–")],
-      ["Members", count(answer.members.length)], ["Lag, records", count(lag), lag > 0 ? "warn" : ""], ["Lag, the longest", behind.length ? seconds(Math.max(...behind)) : "–"]]));
+      ["Assignor", answer.assignor || "–"], ["Members", count(answer.members.length)], ["Lag, records", count(lag), lag > 0 ? "warn" : ""], isShare ? null : ["Lag, the longest", behind.length ? seconds(Math.max(...behind)) : "–"]].filter(Boolean)));
+    note.textContent = answer.note ?? (isShare ? "Members of a share group read the same partitions and acknowledge records one by one. What lies before the start of a partition is done with; the lag is what is left after it." : "");
     offsets.set(answer.offsets);
     members.set(answer.members);
-    if (!offsets.element.isConnected) put(place, numbers, section("Offsets"), resets ? h("div", { class: "tools" }, resets) : null, offsets.element, section("Members"), members.element);
+    if (!offsets.element.isConnected) put(place, numbers, note, section("Offsets"), resets ? h("div", { class: "tools" }, resets) : null, offsets.element, section("Members"), members.element);
   };
   const refresh = async () => { try { show(await api.group(name, life.signal)); } catch { /* the next turn tells */ } };
   life.load(place, (signal) => api.group(name, signal), show, { every: 3000 });

@@ -20,8 +20,8 @@ function whole(content) {
 
 function tree(value, name, depth = 0) {
   const label = name === undefined ? null : h("span", { class: "name" }, name, ": ");
-  if (value === null || typeof value !== "object") {
-    return h("div", { class: "leaf" }, label, h("span", { class: typeof value }, JSON.stringify(value)));
+  if (value === null || typeof value !== "object" || JSON.isRawJSON?.(value)) {
+    return h("div", { class: "leaf" }, label, h("span", { class: JSON.isRawJSON?.(value) ? "number" : typeof value }, JSON.stringify(value)));
   }
   const entries = Array.isArray(value) ? value.map((item, at) => [at, item]) : Object.entries(value);
   const brief = Array.isArray(value) ? `[${entries.length}]` : `{${entries.length}}`;

@@ -13,7 +13,7 @@ import { look, preview } from "./record.js";
 
 const KEPT_LIVE = 1000;
 const STARTS = [["newest", "Newest"], ["oldest", "Oldest"], ["offset", "Offset"], ["time", "Time (UTC)"]];
-const DECODERS = [["auto", "As it looks"], ["text", "Text"], ["json", "JSON"], ["hex", "Hex"], ["base64", "Base64"]];
+const DECODERS = [["auto", "As it looks"], ["schema", "Schema registry"], ["text", "Text"], ["json", "JSON"], ["hex", "Hex"], ["base64", "Base64"]];
 
 const COLUMNS = [
   { name: "partition", label: "Part.", width: "64px", text: (r) => r.partition },
@@ -30,7 +30,7 @@ function toolbar(query, run) {
   const atField = field("From", at);
   const partition = h("input", { class: "mono", size: 5, inputmode: "numeric", placeholder: "all", value: query.partition ?? "" });
   const filter = h("input", { class: "mono", "data-search": true, placeholder: "value.status >= 500  ( / )", value: query.filter ?? "", spellcheck: "false" });
-  const decoder = select(DECODERS, query.decoder ?? "auto", run);
+  const decoder = select(DECODERS.filter(([name]) => name !== "schema" || state.schemas), query.decoder ?? "auto", run);
   const limit = select([["50", "50"], ["200", "200"], ["1000", "1,000"]], query.limit ?? "200", run);
   function arrange() {
     atField.hidden = from.value !== "offset" && from.value !== "time";
