@@ -1,4 +1,5 @@
-/* Values of records that are JSON objects, as lines for a reader of newline-delimited JSON.
+/* Values of records that are JSON objects, as lines for a reader of newline-delimited JSON, and what
+ * some of their fields hold.
  *
  * A value that is not one whole object of the grammar of RFC 8259 would end the reading of all that
  * is read with it, or join the object after it. So each is checked here, byte by byte and once, and
@@ -11,10 +12,18 @@
 #define ONES 0x0101010101010101ull
 #define MOST_DEEP 64
 
+/* Where the text of a value is; start is NULL where there is none. */
+typedef struct {
+    const uint8_t *start;
+    const uint8_t *end;
+} span;
+
 typedef struct {
     const uint8_t *at;
     const uint8_t *end;
     const ms_json_columns *columns;
+    span *fields;    /* of each column, if they are asked for, or NULL */
+    int64_t field;   /* the column of the field that is being read, or -1 */
     int64_t next;    /* the column that the next field probably goes to */
     int64_t deepest;
     int high;        /* bytes above 127 were seen */
@@ -148,10 +157,19 @@ static int kinds_of(scan *s, const uint8_t *name, int64_t length) {
         if (columns->offsets[i + 1] - start == length &&
             !memcmp(columns->names + start, name, (size_t)length)) {
             s->next = i + 1;
+            s->field = i;
             return columns->kinds[i];
         }
     }
+    s->field = -1;
     return 0xFF;
+}
+
+/* Begins a field whose value is asked for. Returns 0 for a name that may be another one's too: with
+ * an escape, or there before. */
+static int begin_field(scan *s, const uint8_t *name, int64_t length) {
+    if (memchr(name, '\\', (size_t)length)) return 0;
+    return s->field < 0 || !s->fields[s->field].start;
 }
 
 /* Whether the whole value is one object, and of the columns' kinds. */
@@ -202,6 +220,7 @@ value:
     }
     if (depth == 1 && !(wanted & kind)) other = 1;
 after:
+    if (depth == 1 && s->fields && s->field >= 0) s->fields[s->field].end = s->at;
     skip_space(s);
     if (s->at >= s->end) return MS_NO_OBJECT;
     if (*s->at == ',') {
@@ -221,11 +240,15 @@ key:
     if (s->at >= s->end || *s->at != '"') return MS_NO_OBJECT;
     name = ++s->at;
     if (!skip_string(s)) return MS_NO_OBJECT;
-    if (depth == 1) wanted = kinds_of(s, name, s->at - 1 - name);
+    if (depth == 1) {
+        wanted = kinds_of(s, name, s->at - 1 - name);
+        if (s->fields && !begin_field(s, name, s->at - 1 - name)) other = 1;
+    }
     skip_space(s);
     if (s->at >= s->end || *s->at != ':') return MS_NO_OBJECT;
     s->at++;
     skip_space(s);
+    if (depth == 1 && s->fields && s->field >= 0) s->fields[s->field].start = s->at;
     goto value;
 }
 
@@ -298,4 +321,55 @@ int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_co
     }
     starts[rows] = written;
     return written;
+}
+
+int64_t ms_json_fields(const ms_binary_in *values, int64_t rows, const ms_json_columns *columns,
+                       uint8_t *out, int64_t capacity, int32_t *offsets, uint8_t *present,
+                       uint8_t *states, ms_fault *fault) {
+    span fields[MS_JSON_MOST_FIELDS];
+    int32_t written[MS_JSON_MOST_FIELDS] = {0};
+    int64_t count = columns->count, next = 0;
+    fault->code = MS_OK;
+    if (count > MS_JSON_MOST_FIELDS) {
+        fault->code = MS_CAPACITY;
+        return -1;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *data;
+        int64_t length;
+        int state = MS_NO_OBJECT;
+        if (MS_UNLIKELY(!cell_at(values, row, &data, &length))) {
+            fault->code = MS_COLUMN;
+            fault->index = row;
+            return -1;
+        }
+        memset(fields, 0, sizeof fields);
+        if (length >= 0) {
+            scan s = {.at = data, .end = data + length, .columns = columns, .fields = fields};
+            s.field = -1;
+            s.next = next;
+            s.deepest = MOST_DEEP;
+            state = check_value(&s);
+            next = s.next < count ? s.next : 0;
+            if (state != MS_NO_OBJECT && s.high && !is_utf8(data, data + length))
+                state = MS_NO_OBJECT;
+        }
+        states[row] = (uint8_t)state;
+        for (int64_t i = 0; i < count; i++) {
+            int64_t size = 0;
+            offsets[i * (rows + 1) + row] = written[i];
+            present[i * rows + row] = state == MS_LINE && fields[i].start;
+            if (!present[i * rows + row]) continue;
+            size = fields[i].end - fields[i].start;
+            if (MS_UNLIKELY(capacity - written[i] < size || INT32_MAX - written[i] < size)) {
+                fault->code = MS_CAPACITY;
+                fault->index = row;
+                return -1;
+            }
+            memcpy(out + i * capacity + written[i], fields[i].start, (size_t)size);
+            written[i] += (int32_t)size;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) offsets[i * (rows + 1) + rows] = written[i];
+    return rows;
 }

@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 5
+#define MS_ABI 6
 
 MS_API int32_t ms_abi(void);
 
@@ -303,5 +303,17 @@ typedef struct {
 MS_API int64_t ms_json_lines(const ms_binary_in *values, int64_t rows,
                              const ms_json_columns *columns, int64_t most_deep, uint8_t *out,
                              int64_t capacity, int64_t *starts, uint8_t *states, ms_fault *fault);
+
+#define MS_JSON_MOST_FIELDS 16
+
+/* Copies the text of the values of some fields out of JSON objects: columns->count columns, at most
+ * MS_JSON_MOST_FIELDS. That of field i in row r is at out + i * capacity, between
+ * offsets[i * (rows + 1) + r] and the offset behind it, if present[i * rows + r]. Nothing is copied
+ * from a row whose state is not MS_LINE: MS_NO_OBJECT as above, and for a null; MS_OTHER_KIND also
+ * where an outermost name has an escape, or one of these fields is there twice. Returns rows, or -1
+ * with a fault. */
+MS_API int64_t ms_json_fields(const ms_binary_in *values, int64_t rows,
+                              const ms_json_columns *columns, uint8_t *out, int64_t capacity,
+                              int32_t *offsets, uint8_t *present, uint8_t *states, ms_fault *fault);
 
 #endif

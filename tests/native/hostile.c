@@ -316,6 +316,19 @@ static void json_values(void) {
         const uint8_t *stop = out + starts[row + 1];
         if (starts[row + 1] > starts[row] && (states[row] || stop[-1] != '\n')) exit(4);
     }
+    capacity = draw(4) ? size * 2 : (int64_t)draw(60);
+    uint8_t *texts = room(capacity), *present = room(rows);
+    int32_t *bounds = room(4 * (rows + 1));
+    columns.count = 1;
+    if (ms_json_fields(&values.in, rows, &columns, texts, capacity, bounds, present, states,
+                       &fault) >= 0)
+        for (int64_t row = 0; row < rows; row++)
+            if (bounds[row + 1] < bounds[row] || (!present[row] && bounds[row + 1] > bounds[row]))
+                exit(4);
+    told[fault.code]++;
+    free(texts);
+    free(present);
+    free(bounds);
     free(out);
     free(states);
     free(starts);

@@ -1,8 +1,11 @@
-"""Values that are JSON objects as lines in C, ``native/json.c``."""
+"""Values that are JSON objects as lines, and the texts of some of their fields, in C:
+``native/json.c``.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +27,9 @@ LINE, NO_OBJECT, OTHER_KIND = 0, 1, 2
 
 _ROOM: Final = 3
 """Bytes of a null, and more than a line adds to its value."""
+
+_MOST_FIELDS: Final = 16
+"""``MS_JSON_MOST_FIELDS``."""
 
 
 class _Columns(Structure):
@@ -47,12 +53,10 @@ class Lines:
     """LINE, or why a row has none: NO_OBJECT, OTHER_KIND."""
 
 
-class LineMaker:
-    """Makes lines of values whose outermost fields go to columns of certain kinds."""
+class _Fields:
+    """Names of outermost fields and the kinds of their values, as the kernel reads them."""
 
-    def __init__(self, library: Library, kinds: dict[str, int], *, most_deep: int) -> None:
-        self._call = library.json_lines
-        self._most_deep = most_deep
+    def __init__(self, kinds: dict[str, int]) -> None:
         names = [name.encode() for name in kinds]
         self._names = b"".join(names)
         self._offsets = np.cumsum([0, *map(len, names)], dtype=np.int32)
@@ -64,6 +68,16 @@ class LineMaker:
             kinds=self._kinds.ctypes.data,
             count=len(names),
         )
+        self.address = ctypes.addressof(self._columns)
+
+
+class LineMaker:
+    """Makes lines of values whose outermost fields go to columns of certain kinds."""
+
+    def __init__(self, library: Library, kinds: dict[str, int], *, most_deep: int) -> None:
+        self._call = library.json_lines
+        self._most_deep = most_deep
+        self._fields = _Fields(kinds)
 
     def lines(self, values: pa.Array) -> Lines:
         """Return the lines of a binary column. ValueError if its offsets do not fit its data."""
@@ -77,7 +91,7 @@ class LineMaker:
         written = self._call(
             ctypes.addressof(described),
             rows,
-            ctypes.addressof(self._columns),
+            self._fields.address,
             self._most_deep,
             text.address,
             text.size,
@@ -88,6 +102,53 @@ class LineMaker:
         if written < 0:
             raise ValueError(f"row {fault.index} of a column does not fit its data")
         return Lines(text.slice(0, written), starts, states)
+
+
+class FieldReader:
+    """Reads the texts of some outermost fields of JSON objects, without reading what they say."""
+
+    def __init__(self, library: Library, names: Sequence[str]) -> None:
+        if len(names) > _MOST_FIELDS:
+            raise ValueError(f"at most {_MOST_FIELDS} fields, not {len(names)}")
+        self._call = library.json_fields
+        self._names = tuple(names)
+        self._fields = _Fields(dict.fromkeys(names, ANY))
+
+    def read(self, values: pa.Array) -> tuple[dict[str, pa.Array], npt.NDArray[np.uint8]]:
+        """Return a binary column for each field, null where it is absent, and the rows' states.
+
+        Rows whose state is not LINE are null in all. ValueError if the offsets of the column do not
+        fit its data, and for more than 2 GB.
+        """
+        column = as_bytes(values)
+        rows, count = len(column), len(self._names)
+        described = describe_binary(column)
+        capacity = _bytes_in(column)
+        out = pa.allocate_buffer(capacity * count)
+        offsets = np.zeros((count, rows + 1), np.int32)
+        present = np.zeros((count, rows), np.uint8)
+        states = np.zeros(rows, np.uint8)
+        fault = Fault()
+        done = self._call(
+            ctypes.addressof(described),
+            rows,
+            self._fields.address,
+            out.address,
+            capacity,
+            offsets.ctypes.data,
+            present.ctypes.data,
+            states.ctypes.data,
+            ctypes.addressof(fault),
+        )
+        if done < 0:
+            raise ValueError(f"row {fault.index} of a column does not fit its data, or this reader")
+        found = {}
+        for number, name in enumerate(self._names):
+            validity = pa.py_buffer(np.packbits(present[number], bitorder="little"))
+            data = out.slice(number * capacity, int(offsets[number, -1]))
+            bounds = pa.py_buffer(offsets[number])
+            found[name] = pa.Array.from_buffers(pa.binary(), rows, [validity, bounds, data])
+        return found, states
 
 
 def _bytes_in(column: pa.Array) -> int:

@@ -23,7 +23,7 @@ from millstream.records.crc32c import Buffer
 Address: TypeAlias = int
 """A memory address; 0 is null."""
 
-ABI: Final = 5
+ABI: Final = 6
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]
@@ -79,6 +79,9 @@ class Library:
         self.json_lines: Callable[
             [Address, int, Address, int, Address, int, Address, Address, Address], int
         ] = _typed(loaded, "ms_json_lines", i64, "pqpqpqppp")
+        self.json_fields: Callable[
+            [Address, int, Address, Address, int, Address, Address, Address, Address], int
+        ] = _typed(loaded, "ms_json_fields", i64, "pqppqpppp")
 
 
 _ARGUMENTS: Final = {

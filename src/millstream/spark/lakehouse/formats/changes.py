@@ -24,6 +24,7 @@ from millstream.spark.lakehouse.formats.debezium import (
     key_row,
     read_envelope,
 )
+from millstream.spark.lakehouse.formats.envelopes import EnvelopeReader
 from millstream.spark.lakehouse.formats.format import Decoded, Rejected, reason_of
 
 CHANGE: Final = "_change"
@@ -59,6 +60,11 @@ class ChangeFormat:
         self._schema = schema.append(pa.field(CHANGE, pa.int8()))
         self._texts = frozenset(n for n in key if pa.types.is_string(schema.field(n).type))
         self._read = self._reader(spec.kind)
+        self._columns = (
+            None
+            if self._read is None
+            else EnvelopeReader.make(self._key, tombstones_only=spec.kind != "debezium")
+        )
 
     def _reader(self, kind: str) -> Callable[[bytes | None, bytes | None], Change] | None:
         """Return what reads single records; None if only null values delete, by the record's own
@@ -123,9 +129,26 @@ class ChangeFormat:
         rejected: dict[int, str] = {}
         if self._read is None or (self._read == self._read_tombstone and not is_null.any()):
             return None, changes, rejected
+        rows, is_left = pa.nulls(len(batch), pa.binary()), np.ones(len(batch), bool)
+        if self._columns is not None:
+            taken = self._columns.read(column, batch.column("key"))
+            rows, changes, is_left = taken.rows, taken.kinds, taken.is_left
+        if is_left.any():
+            left = np.flatnonzero(is_left)
+            found = self._read_singly(batch.take(pa.array(left)), left, changes, rejected)
+            rows = pc.replace_with_mask(rows, pa.array(is_left), found)
+        return rows, changes, rejected
+
+    def _read_singly(
+        self, batch: pa.RecordBatch, rows: np.ndarray, changes: np.ndarray, rejected: dict[int, str]
+    ) -> pa.Array:
+        """Read records one by one; ``rows`` are their rows in ``changes`` and ``rejected``, which
+        are filled in.
+        """
+        assert self._read is not None
         values: list[bytes | None] = []
-        pairs = zip(column.to_pylist(), batch.column("key").to_pylist(), strict=True)
-        for row, (value, key) in enumerate(pairs):
+        pairs = zip(batch.column("value").to_pylist(), batch.column("key").to_pylist(), strict=True)
+        for row, (value, key) in zip(rows.tolist(), pairs, strict=True):
             try:
                 change = self._read(value, key)
             except (ValueError, RecursionError) as error:
@@ -136,4 +159,4 @@ class ChangeFormat:
             values.append(change.row)
             if change.kind == TRUNCATE and self._rejects_truncate:
                 rejected[row] = "a truncate, which the option truncate rejects"
-        return pa.array(values, column.type), changes, rejected
+        return pa.array(values, pa.binary())

@@ -6,7 +6,8 @@
 
 with or without the wrapper of Kafka Connect's JsonConverter, ``{"schema": …, "payload": {…}}``. Of
 each envelope a row is left, which the format json reads: the one after the change, or the key alone
-of one that was deleted. Source: Debezium's documentation, "Data change events".
+of one that was deleted. Single records are read here, the usual ones as columns in ``envelopes``.
+Source: Debezium's documentation, "Data change events".
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ UPSERT: Final = 0
 DELETE: Final = 1
 TRUNCATE: Final = 2
 
-_ROW_OPS: Final = frozenset({"c", "u", "r"})
-_UNAVAILABLE: Final = "__debezium_unavailable_value"
+ROW_OPS: Final = frozenset({"c", "u", "r"})
+UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's default for a column that the database did not log (unavailable.value.placeholder)."""
 
 
@@ -45,7 +46,7 @@ def read_envelope(
     if not isinstance(envelope, dict) or "op" not in envelope:
         raise ValueError("no envelope of Debezium: there is no field op")
     op, before, after = envelope["op"], envelope.get("before"), envelope.get("after")
-    if op in _ROW_OPS:
+    if op in ROW_OPS:
         return Change(UPSERT, _row(op, before, after, fields))
     if op == "d":
         return Change(DELETE, key_row(before, key, fields, texts))
@@ -89,8 +90,8 @@ def _row(op: str, before: Any, after: Any, fields: Sequence[str]) -> bytes:
             raise ValueError(
                 f"an update changed {', '.join(other)} of the key: a delete and a create are needed"
             )
-    if _UNAVAILABLE in after.values():
-        names = ", ".join(name for name, each in after.items() if each == _UNAVAILABLE)
+    if UNAVAILABLE in after.values():
+        names = ", ".join(name for name, each in after.items() if each == UNAVAILABLE)
         raise ValueError(
             f"the database did not log {names} (in PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)"
         )
