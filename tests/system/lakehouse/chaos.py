@@ -5,7 +5,9 @@ Every kind of victim dies equally often, in an order that the seed decides. A lo
 all have died has proved less than was asked, and fails.
 
 ``python -m tests.system.lakehouse.chaos --kind delta --records 2000000 --kills 30`` runs it by
-hand and prints what happened; `test_chaos` runs a small one.
+hand and prints what happened; ``--to s3`` and ``--to rest`` have the table in an S3 server and in a
+REST catalogue, ``--mode upsert`` has it keep the newest record of each key. `test_chaos` runs small
+ones.
 """
 
 from __future__ import annotations
@@ -26,17 +28,24 @@ from pathlib import Path
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.chaos_places import Place, place
+from tests.topics import append_batches
 
-from millstream.client import Admin, Producer
+from millstream.client import Admin
 from millstream.client.core.admin.topics import NewTopic
-from millstream.spark.lakehouse.table import Table, TableName, open_table
+from millstream.model.topic import TopicPartition
+from millstream.records.builder import BatchBuilder
 
 TOPIC = "chaos"
 PARTITIONS = 4
 BATCH = 500
+TIME_MS = 1_700_000_000_000
 PADDING = b"x" * 60
+KEYS = 5_000
+"""Keys in each partition. The record at offset n is of key n modulo this."""
+DELETED_EVERY = 7
+"""With mode upsert every so many-th record deletes its key."""
 WORKER_PATIENCE_S = 60.0
 BATCH_PATIENCE_S = 90.0
 
@@ -55,6 +64,8 @@ class Chaos:
     driver_size: str = "0"
     """0: every batch is a Spark job, so that there are workers to kill."""
     longest_pause_s: float = 6.0
+    to: str = "disk"
+    mode: str = "append"
     victims: tuple[str, ...] = ("driver", "worker", "broker")
     killed: dict[str, int] = field(default_factory=dict)
     starts: int = 0
@@ -64,23 +75,22 @@ class Chaos:
 
     def run(self) -> None:
         """Fill a topic, load it under fire, and check; AssertionError when anything is amiss."""
-        with BrokerProcess(self.directory / "broker") as broker:
-            fill(broker.bootstrap, self.records)
-            self._load_under_fire(broker)
-            self.audit = self._audit(broker)
+        with (
+            BrokerProcess(self.directory / "broker") as broker,
+            place(self.to, self.kind, self.directory) as here,
+        ):
+            fill(broker.bootstrap, self.records, deletes=self.mode == "upsert")
+            self._load_under_fire(broker, here)
+            self.audit = self._audit(broker, here)
             assert self.audit["clean"], self.audit
-            check_records(self.table, self.records)
+            check_records(here.read(), self.records, newest=self.mode == "upsert")
 
-    @property
-    def table(self) -> Table:
-        return open_table(TableName(self.kind, self.directory / "table"))
-
-    def _load_under_fire(self, broker: BrokerProcess) -> None:
+    def _load_under_fire(self, broker: BrokerProcess, here: Place) -> None:
         rng = random.Random(self.seed)
         waiting = [self.victims[number % len(self.victims)] for number in range(self.kills)]
         rng.shuffle(waiting)
         while True:
-            driver = self._start(broker)
+            driver = self._start(broker, here)
             while waiting and driver.poll() is None:
                 time.sleep(rng.uniform(0.1, self.longest_pause_s))
                 if driver.poll() is None and self._kill(waiting[-1], driver, broker, rng):
@@ -88,12 +98,14 @@ class Chaos:
                     self.killed[victim] = self.killed.get(victim, 0) + 1
                     print(f"{sum(self.killed.values())}: {victim}", flush=True)
             code = driver.wait(1800)
-            assert code in (0, -signal.SIGKILL), f"a load gave up with {code}"
+            # A broker may be away for longer than a load waits: a supervisor starts it again.
+            is_away = code == 1 and self._says("millstream: could not reach the broker")
+            assert is_away or code in (0, -signal.SIGKILL), f"a load gave up with {code}"
             if code == 0:
                 assert not waiting, f"the load ended before these died: {waiting}"
                 return
 
-    def _start(self, broker: BrokerProcess) -> subprocess.Popen[bytes]:
+    def _start(self, broker: BrokerProcess, here: Place) -> subprocess.Popen[bytes]:
         self.starts += 1
         path = self.directory / "load.log"
         self.log_start = path.stat().st_size if path.exists() else 0
@@ -101,7 +113,8 @@ class Chaos:
             return subprocess.Popen(
                 [
                     *(sys.executable, "-m", "millstream.cli.main", "load", TOPIC),
-                    *("--to", str(self.table.name), "-b", broker.bootstrap, "--group", ""),
+                    *("--to", here.name, "-b", broker.bootstrap, "--group", "", *here.words),
+                    *("--mode", self.mode),
                     *("--batch-size", str(self.batch_bytes), "--engine", self.engine),
                     *("--driver-size", self.driver_size),
                     *("--master", "local[2]"),
@@ -142,17 +155,21 @@ class Chaos:
         """Wait until a driver has committed: one that dies while its JVM starts proves nothing."""
         deadline = time.monotonic() + BATCH_PATIENCE_S
         while time.monotonic() < deadline and driver.poll() is None:
-            with (self.directory / "load.log").open("rb") as log:
-                log.seek(self.log_start)
-                if b"batch " in log.read():
-                    return
+            if self._says("batch "):
+                return
             time.sleep(0.05)
 
-    def _audit(self, broker: BrokerProcess) -> dict[str, object]:
+    def _says(self, text: str) -> bool:
+        """Tell whether the present driver has logged this."""
+        with (self.directory / "load.log").open("rb") as log:
+            log.seek(self.log_start)
+            return text.encode() in log.read()
+
+    def _audit(self, broker: BrokerProcess, here: Place) -> dict[str, object]:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "millstream.cli.main", "audit", TOPIC),
-                *(str(self.table.name), "-b", broker.bootstrap, "--json"),
+                *(here.name, "-b", broker.bootstrap, "--json", *here.words),
             ],
             capture_output=True,
             check=False,
@@ -176,41 +193,53 @@ def _workers(driver: int) -> list[psutil.Process]:
     return sorted(found, key=lambda each: each.pid)
 
 
-def fill(bootstrap: str, records: int) -> None:
+def fill(bootstrap: str, records: int, *, deletes: bool) -> None:
     """Write records whose value tells their partition and offset."""
     # Their timestamps are old: a run that takes minutes would see retention at work.
     topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([topic]).get_all()
-    with Producer(bootstrap_servers=bootstrap) as producer:
-        for first in range(0, records // PARTITIONS, BATCH):
-            for partition in range(PARTITIONS):
-                last = min(first + BATCH, records // PARTITIONS)
-                values = [b"%d:%d:" % (partition, each) + PADDING for each in range(first, last)]
-                producer.send_values(
-                    values, TOPIC, partition=partition, timestamp_ms=1_700_000_000_000
-                )
+    for first in range(0, records // PARTITIONS, BATCH):
+        batches = []
+        for partition in range(PARTITIONS):
+            builder = BatchBuilder()
+            for offset in range(first, min(first + BATCH, records // PARTITIONS)):
+                builder.append(TIME_MS, _key(partition, offset), _value(partition, offset, deletes))
+            batches.append((TopicPartition(TOPIC, partition), builder.build()))
+        append_batches(bootstrap, batches)
 
 
-def check_records(table: Table, records: int) -> None:
-    """Compare every row with what was written at its offset."""
-    rows = 0
-    seen: dict[int, list[pa.Array]] = {}
-    for path in table.files():
-        found = pq.ParquetFile(table.data_directory / path).read(["partition", "offset", "value"])
-        rows += found.num_rows
-        expected = pc.binary_join_element_wise(
-            found["partition"].cast(pa.string()), found["offset"].cast(pa.string()), "", ":"
-        )
-        texts = found["value"].cast(pa.string())
-        assert pc.all(pc.equal(pc.utf8_slice_codeunits(texts, 0, -len(PADDING)), expected)).as_py()
-        for partition in pc.unique(found["partition"]).to_pylist():
-            mask = pc.equal(found["partition"], partition)
-            seen.setdefault(partition, []).extend(found["offset"].filter(mask).chunks)
-    assert rows == records // PARTITIONS * PARTITIONS
-    for offsets in seen.values():
-        everything = pa.chunked_array(offsets)
-        assert pc.count_distinct(everything).as_py() == len(everything) == records // PARTITIONS
+def _key(partition: int, offset: int) -> bytes:
+    return b"%d-%d" % (partition, offset % KEYS)
+
+
+def _value(partition: int, offset: int, deletes: bool) -> bytes | None:
+    if deletes and offset % DELETED_EVERY == 0:
+        return None
+    return b"%d:%d:" % (partition, offset) + PADDING
+
+
+def check_records(found: pa.Table, records: int, *, newest: bool) -> None:
+    """Compare every row with what was written at its offset; ``newest``: and no other row of its
+    key.
+    """
+    each = records // PARTITIONS
+    first = max(each - KEYS, 0) if newest else 0
+    expected = [
+        (partition, offset)
+        for partition in range(PARTITIONS)
+        for offset in range(first, each)
+        if not newest or offset % DELETED_EVERY
+    ]
+    ordered = found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    partitions, offsets = ordered["partition"].to_pylist(), ordered["offset"].to_pylist()
+    assert len(partitions) == len(expected)
+    assert list(zip(partitions, offsets, strict=True)) == expected
+    texts = pc.binary_join_element_wise(
+        ordered["partition"].cast(pa.string()), ordered["offset"].cast(pa.string()), "", ":"
+    )
+    values = pc.binary_join_element_wise(texts.cast(pa.binary()), PADDING, b"")
+    assert values.equals(ordered["value"].cast(pa.binary()))
 
 
 def main() -> None:
@@ -221,10 +250,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("spark", "local"), default="spark")
+    parser.add_argument("--to", choices=("disk", "s3", "rest"), default="disk")
+    parser.add_argument("--mode", choices=("append", "upsert"), default="append")
+    parser.add_argument("--batch-kb", type=int, default=512)
+    parser.add_argument("--longest-pause", type=float, default=6.0)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         chaos = Chaos(Path(directory), chosen.kind, chosen.records, chosen.kills, chosen.seed)
-        chaos.engine = chosen.engine
+        chaos.engine, chaos.to, chaos.mode = chosen.engine, chosen.to, chosen.mode
+        chaos.batch_bytes, chaos.longest_pause_s = chosen.batch_kb << 10, chosen.longest_pause
         if chosen.engine == "local":
             chaos.victims = ("driver", "broker")  # it has no workers
         started = time.monotonic()
@@ -234,8 +268,9 @@ def main() -> None:
             print((Path(directory) / "load.log").read_text(errors="replace")[-4000:])
             raise
         print(
-            f"{chosen.kind}: {chaos.records:,} records, killed {chaos.killed}, "
-            f"{chaos.starts} drivers, clean after {time.monotonic() - started:.0f} s"
+            f"{chosen.kind} in {chosen.to}, {chosen.mode}: {chaos.records:,} records, "
+            f"killed {chaos.killed}, {chaos.starts} drivers, "
+            f"clean after {time.monotonic() - started:.0f} s"
         )
 
 

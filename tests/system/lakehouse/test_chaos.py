@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.iceberg_rest import RestCatalogMissingError
 from tests.system.lakehouse.chaos import Chaos
 
 from millstream.spark.lakehouse.table import KINDS
@@ -23,4 +24,28 @@ def test_kills_at_random_moments(kind: str, tmp_path: Path) -> None:
     chaos.victims = ("driver", "broker")
     chaos.longest_pause_s = 1.0
     chaos.run()
+    assert chaos.killed == {"driver": 2, "broker": 2}
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+@pytest.mark.parametrize(("to", "kind"), [("s3", "delta"), ("s3", "parquet"), ("rest", "iceberg")])
+def test_kills_of_loads_into_stores_and_catalogues(
+    to: str, kind: str, mode: str, tmp_path: Path
+) -> None:
+    if (kind, mode) == ("parquet", "upsert"):
+        pytest.skip("the Parquet log has no tables of the present")
+    chaos = Chaos(
+        tmp_path, kind, records=60_000, kills=4, seed=5, engine="local", batch_bytes=64 << 10
+    )
+    chaos.to, chaos.mode = to, mode
+    chaos.victims = ("driver", "broker")
+    chaos.longest_pause_s = 1.0
+    try:
+        chaos.run()
+    except RestCatalogMissingError as error:
+        pytest.skip(str(error))
     assert chaos.killed == {"driver": 2, "broker": 2}
