@@ -13,7 +13,7 @@ from millstream.cli.progress import TerminalBar
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
-    from millstream.spark.lakehouse.load import BatchReport
+    from millstream.spark.lakehouse.batches import BatchReport
 
 
 class LoadProgress(TerminalBar):

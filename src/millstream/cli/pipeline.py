@@ -18,7 +18,7 @@ from millstream.model.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from millstream.spark.lakehouse.load import BatchReport
+    from millstream.spark.lakehouse.batches import BatchReport
     from millstream.spark.lakehouse.settings import LoadSettings
 
 app = typer.Typer(help="Several loads from one pipeline.toml.", no_args_is_help=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millstream.spark.lakehouse.audit import Audit
-    from millstream.spark.lakehouse.load import BatchReport
+    from millstream.spark.lakehouse.batches import BatchReport
     from millstream.spark.lakehouse.settings import LoadSettings
 
 

@@ -13,8 +13,8 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.system.lakehouse.topic_site import TopicSite
 
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.jobs import run_load
-from millstream.spark.lakehouse.load import BatchReport
 from millstream.spark.lakehouse.table import KINDS
 
 PATIENCE_S: Final = 120.0

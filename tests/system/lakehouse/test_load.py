@@ -23,6 +23,7 @@ from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import columns, ledger
 from millstream.spark.lakehouse.audit import sentences
+from millstream.spark.lakehouse.commits import Commits
 from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
 from millstream.spark.lakehouse.dead_letters import Replay, replay
 from millstream.spark.lakehouse.iceberg import IcebergTableFiles
@@ -94,11 +95,11 @@ def test_a_driver_that_dies(
             raise CrashError
         return landed
 
-    def crash_after(self: Loader, *arguments: Any) -> None:
+    def crash_after(self: Commits, *arguments: Any) -> None:
         if moment == "after commit" and next(deaths, False):
             raise CrashError
 
-    monkeypatch.setattr(Loader, "_after_commit", crash_after)
+    monkeypatch.setattr(Commits, "_after_commit", crash_after)
     for _ in range(20):
         try:
             site.load(dying)
@@ -229,9 +230,9 @@ def test_a_crash_around_the_commit_of_dead_letters(
     """Rows and dead letters are both there or both not, whatever comes next: an audit, a load."""
     site = site.kind(kind).using(format="json")
     site.write(0, [b'{"n":1}', b"bad"])
-    commit, settle = Loader._commit, DeadLetterCommits.settle
+    commit, settle = Commits._commit, DeadLetterCommits.settle
 
-    def dying_commit(self: Loader, *arguments: Any) -> None:
+    def dying_commit(self: Commits, *arguments: Any) -> None:
         if moment == "before rows":
             raise CrashError
         commit(self, *arguments)
@@ -245,7 +246,7 @@ def test_a_crash_around_the_commit_of_dead_letters(
         return paths
 
     with monkeypatch.context() as patch:
-        patch.setattr(Loader, "_commit", dying_commit)
+        patch.setattr(Commits, "_commit", dying_commit)
         patch.setattr(DeadLetterCommits, "settle", dying_settle)
         with pytest.raises(CrashError):
             site.load()
@@ -352,14 +353,14 @@ def test_a_driver_that_wakes_up_late(site: TopicSite, kind: str) -> None:
         plan = loader.plan(reader, reader.ends(), None)
         assert plan is not None
         landed = loader._land(plan)
-        settle = loader._rejects.settle
+        settle = loader._commits._rejects.settle
 
         def stalls(ledger: Ledger) -> list[str]:
             site.write(0, [b"worse", b'{"n":2}'])
             site.load()
             return settle(ledger)
 
-        loader._rejects.settle = stalls  # type: ignore[method-assign]
+        loader._commits._rejects.settle = stalls  # type: ignore[method-assign]
         loader.commit(plan, landed, reader)
     assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
     assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]

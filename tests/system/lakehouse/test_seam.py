@@ -12,8 +12,8 @@ from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite
 
 from millstream.client import Producer
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.jobs import run_load
-from millstream.spark.lakehouse.load import BatchReport
 from millstream.spark.lakehouse.table import KINDS
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long]

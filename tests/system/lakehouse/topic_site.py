@@ -15,8 +15,8 @@ from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.builder import BatchBuilder
 from millstream.spark.lakehouse.audit import Audit, audit
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.load import (
-    BatchReport,
     Loader,
     Runner,
     local_runner,

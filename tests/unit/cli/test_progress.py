@@ -8,7 +8,7 @@ import pytest
 
 from millstream.cli.load_progress import LoadProgress
 from millstream.cli.progress import Progress
-from millstream.spark.lakehouse.load import BatchReport
+from millstream.spark.lakehouse.batches import BatchReport
 
 
 def be_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,12 @@ from millstream.model.errors import (
     MillstreamError,
 )
 from millstream.schemas.schema import RegistryRefusedError
+from millstream.spark.lakehouse.batches import BatchReport, Plan
 from millstream.spark.lakehouse.columns import EVOLUTIONS
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import (
-    BatchReport,
     Loader,
-    Plan,
     local_runner,
     source_options_of,
     wait,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.client.errors import ConnectionFailedError, TimedOutError, is_retriable
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.schemas.schema import RegistryAwayError, RegistryRefusedError
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.fan_out import (
     FanOut,
     FanOutError,
@@ -24,7 +25,7 @@ from millstream.spark.lakehouse.fan_out import (
 )
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
-from millstream.spark.lakehouse.load import BatchReport, Loader, local_runner
+from millstream.spark.lakehouse.load import Loader, local_runner
 from millstream.spark.lakehouse.parallelism import cores, spark_parallelism
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings

@@ -7,6 +7,9 @@ so a crash needs no recovery: uncommitted offsets are read again, committed ones
       ▲                                                                        │
       └────────────────────────────────────────────────────────────────────────┘
 
+While a batch is committed, the next one is landed, if there is one (``landing_ahead``). It is
+planned from what the ledger will be, and its commit is refused if the ledger is anything else.
+
 Records that cannot be read go to a table of their own. The table's commit names them, and theirs
 follows from it, after a crash too (``dead_letter_commits``).
 """
@@ -14,18 +17,17 @@ follows from it, after a crash too (``dead_letter_commits``).
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
-from millstream.model.offsets import LeaderEpoch, Offset
-from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
-from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
+from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready
 from millstream.spark.lakehouse.columns import (
     EVOLUTIONS,
     NothingToInferError,
@@ -33,22 +35,20 @@ from millstream.spark.lakehouse.columns import (
     format_spec,
     settle_columns,
 )
-from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
-from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
-from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
+from millstream.spark.lakehouse.commits import Commits
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import Landed, Landing, land
-from millstream.spark.lakehouse.ledger import REJECTS, Ledger
+from millstream.spark.lakehouse.landing_ahead import LandingAhead
+from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.parallelism import cores, run_in_threads
 from millstream.spark.lakehouse.partitioning import check_partition_by
 from millstream.spark.lakehouse.pending_start import PendingStart
-from millstream.spark.lakehouse.reject_limit import add_reasons
+from millstream.spark.lakehouse.planning import Planner, up_to
 from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (
-    ConcurrentLoadError,
     Layout,
     Table,
     dead_letters_of,
@@ -57,10 +57,8 @@ from millstream.spark.lakehouse.table import (
 )
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
-from millstream.spark.lakehouse.upserts import Upserts, check_appends, partition_counts
-from millstream.spark.lakehouse.widening import changed_columns
-from millstream.spark.lakehouse.written_files import WrittenFileError, check_written
-from millstream.spark.leader_epochs import join
+from millstream.spark.lakehouse.upserts import Upserts, check_appends
+from millstream.spark.lakehouse.written_files import WrittenFileError
 from millstream.spark.options import SourceOptions, check_no_end, load_source, parse_options
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
@@ -76,39 +74,6 @@ Runner = Callable[[Sequence[Sequence[OffsetRange]], Landing], list[Landed]]
 """Runs the tasks of a batch."""
 
 _POLL_MS: Final = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchReport:
-    """The result of one batch."""
-
-    batch: int
-    rows: int
-    dead_letters: int
-    read_bytes: int
-    files: int
-    behind: int
-    """Offsets that were in the topics when the batch was planned and are not in the table."""
-    seconds: float
-    reasons: Mapping[str, int] = field(default_factory=dict)
-    """Why records are dead letters, and how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The next batch of a table."""
-
-    ledger: Ledger
-    ranges: Sequence[OffsetRange]
-    ends: TopicEnds
-    behind: int
-    """Offsets that remain after it."""
-    started: float
-
-    @property
-    def batch(self) -> int:
-        """Return its number."""
-        return self.ledger.batch + 1
 
 
 class Loader:
@@ -133,29 +98,15 @@ class Loader:
         self._options = source_options_of(settings.source)
         self._table = open_table(settings.table)
         self._dead_letters = open_table(dead_letters_of(settings.table))
-        self._sizes = SizeEstimate()
-        self._limits = BatchLimits(
-            batch_bytes=settings.batch_limit,
-            task_bytes=settings.file_bytes * 2,  # a Parquet file is less than half of its log
-        )
+        self._planner = Planner(settings, self._table)
         self._parallelism = parallelism
         self._transform = transform
         self._upserts = Upserts(settings) if settings.is_upsert else None
         self._spec = FormatSpec()
         self._schema = RAW_COLUMNS
-        self._orphans_removed = False
         self._pending_start = PendingStart(settings.table, self._app_id)
-        self._rejects = DeadLetterCommits(self._dead_letters, self._app_id)
-        self._rejected = 0
-        self._trimmed: set[TopicPartition] = set()
-        self._checked_epochs: dict[TopicPartition, LeaderEpoch] = {}
-        self._dead_letter_topic = (
-            DeadLetterTopic(
-                settings.dead_letters_topic, self._dead_letters, self._app_id, settings.source
-            )
-            if settings.dead_letters_topic
-            else None
-        )
+        self._commits = Commits(settings, self._table, self._dead_letters, upserts=self._upserts)
+        self._ahead: LandingAhead | None = None
         self._maintained = time.monotonic()
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -171,16 +122,26 @@ class Loader:
                     return
                 wait(time.monotonic(), self._settings.freshness_ms, should_stop)
             goal = None if self._settings.follow else reader.ends()
-            while not should_stop():
-                started = time.monotonic()
-                report = self._load_batch(reader, goal)
-                if report is not None:
-                    self._on_batch(report)
-                elif goal is not None:
-                    return
+            try:
+                self._load_batches(reader, goal, should_stop)
+            finally:
+                if not isinstance(sys.exception(), KeyboardInterrupt):  # who does not wait
+                    self._drop_ahead()
+
+    def _load_batches(
+        self, reader: TopicReader, goal: TopicEnds | None, should_stop: Callable[[], bool]
+    ) -> None:
+        while not should_stop():
+            started = time.monotonic()
+            report = self._load_batch(reader, goal)
+            if report is not None:
+                self._on_batch(report)
+            elif goal is not None:
+                return
+            if self._ahead is None:
                 self.maintain_when_due()
-                if goal is None and (report is None or not report.behind):
-                    wait(started, self._settings.freshness_ms, should_stop)
+            if goal is None and (report is None or not report.behind):
+                wait(started, self._settings.freshness_ms, should_stop)
 
     # --- before the first batch ------------------------------------------------------------------
 
@@ -218,22 +179,17 @@ class Loader:
             )
         )
         self._remember_start(reader, ends)
-        for topic_partition, size_bytes in topics.sizes(ends.topic_partitions).items():
-            offsets = ends.latest[topic_partition] - ends.earliest[topic_partition]
-            self._sizes.expect(topic_partition.topic, offsets=offsets, size_bytes=size_bytes)
+        self._planner.expect(ends, topics.sizes(ends.topic_partitions))
         self._settle_dead_letters(reader, ends, self._ledger(self._table, ends.topic_partitions))
-        if self._dead_letter_topic is not None:
-            self._dead_letter_topic.send()  # dead letters that a crashed load has not sent
+        self._commits.send_dead_letters()
         return True
 
     def _settle_dead_letters(self, reader: TopicReader, ends: TopicEnds, ledger: Ledger) -> None:
         """Commit the dead letters that the table names, and delete those that are ahead of it."""
-        self._commit_dead_letters(ledger)
-        new = [each for each in ends.topic_partitions if each not in self._trimmed]
+        self._commits.settle(ledger)
+        new = self._commits.untrimmed(ends)
         if new:
-            positions = self._positions(reader, ledger, ends, new)
-            self._rejects.trim(self._table, positions, ends.topic_ids)
-            self._trimmed.update(new)
+            self._commits.trim(self._planner.positions(ledger, reader, ends, new), ends)
 
     def _remember_start(self, reader: TopicReader, ends: TopicEnds) -> None:
         """Commit the starting offsets of a new load before it reads: "latest" changes later."""
@@ -271,72 +227,67 @@ class Loader:
 
     def _load_batch(self, reader: TopicReader, goal: TopicEnds | None) -> BatchReport | None:
         """Land and commit the next batch; None when there is nothing to land."""
-        plan = self.plan(reader, reader.ends(), goal)
-        return None if plan is None else self.commit(plan, self._land(plan), reader)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            plan, landed = ahead.plan, self._land(ahead.plan, ahead.result())
+        else:
+            found = self.plan(reader, reader.ends(), goal)
+            if found is None:
+                return None
+            plan, landed = found, self._land(found)
+        ready = self._commits.check(plan, landed, self._schema, reader)
+        self._ahead = self._land_ahead(ready, reader, goal)
+        return self._commits.commit(ready, self._file_rules(plan.batch), reader)
 
     def plan(self, reader: TopicReader, ends: TopicEnds, goal: TopicEnds | None) -> Plan | None:
         """Return the next batch, up to ``goal``; None if the table is up to date."""
         started = time.monotonic()
-        latest = dict(ends.latest)
-        if goal is not None:
-            latest = {p: min(end, latest[p]) for p, end in goal.latest.items() if p in latest}
-        ledger = self._ledger(self._table, list(latest))
+        ledger = self._ledger(self._table, list(up_to(goal, ends)))
         self._settle_dead_letters(reader, ends, ledger)
-        positions = self._positions(reader, ledger, ends, latest)
-        self._check_epochs(reader, ledger, ends)
-        ranges = next_batch(positions, latest, self._sizes, self._limits)
-        if not ranges:
+        return self._planner.plan(ledger, reader, ends, goal, started)
+
+    def _land_ahead(
+        self, ready: Ready, reader: TopicReader, goal: TopicEnds | None
+    ) -> LandingAhead | None:
+        """Begin to land the batch behind one that is ready to be committed, if there is one.
+
+        A fault of that batch is no reason to leave this one: it is met again when it is planned
+        from the table's own ledger.
+        """
+        if not ready.plan.behind or self._transform is not None or self._is_maintenance_due():
             return None
-        behind = sum(latest.values()) - sum(positions.values()) - sum(each.size for each in ranges)
-        return Plan(ledger, ranges, ends, max(behind, 0), started)
+        try:
+            plan = self._plan_ahead(ready, reader, goal)
+        except Exception as error:  # whatever planning raises, the network's errors too
+            log.info("batch %d is not landed ahead: %s", ready.plan.batch + 1, error)
+            return None
+        if plan is None:
+            return None
+        tasks, landing = self.tasks(plan)
+        is_small = self.is_small(plan)
+        return LandingAhead(plan, lambda: self._run(tasks, landing, is_small=is_small))
 
-    def _positions(
-        self,
-        reader: TopicReader,
-        ledger: Ledger,
-        ends: TopicEnds,
-        topic_partitions: Iterable[TopicPartition],
-    ) -> dict[TopicPartition, Offset]:
-        positions = {}
-        for topic_partition in topic_partitions:
-            topic_id = ends.topic_ids.get(topic_partition.topic)
-            if topic_id is not None:
-                ledger.check_topic(topic_partition, topic_id, self._table.name)
-            known = ledger.position(topic_partition)
-            # A partition that is new since the load began is read from its first record on.
-            start = ends.earliest[topic_partition] if known is None else known
-            positions[topic_partition] = reader.check(topic_partition, start, ends)
-        return positions
+    def _plan_ahead(self, ready: Ready, reader: TopicReader, goal: TopicEnds | None) -> Plan | None:
+        started = time.monotonic()
+        ends = reader.ends()
+        if not set(ends.latest) <= set(ready.plan.ends.latest) or self._commits.untrimmed(ends):
+            return None  # of new partitions only the table's ledger says what was loaded of them
+        return self._planner.plan(ready.ledger, reader, ends, goal, started)
 
-    def _check_epochs(self, reader: TopicReader, ledger: Ledger, ends: TopicEnds) -> None:
-        """Check that what the table holds is what the topics hold, whenever a leader is new."""
-        new = [
-            each
-            for each, epoch in ends.leader_epochs.items()
-            if self._checked_epochs.get(each) != epoch and ledger.epoch(each) >= 0
-        ]
-        if new:
-            read = {each: (ledger.epoch(each), ledger.position(each) or 0) for each in new}
-            reader.check_epochs(read, table=self._table.name)
-        self._checked_epochs = dict(ends.leader_epochs)
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop(self._commits.discard)
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
         """Return the ranges of each task of a batch, and the tasks' parameters."""
         # The driver lands a small batch itself; a session need not be there to be asked then.
         most = 1 if self.is_small(plan) else self._settings.parallelism or self._parallelism()
-        tasks = [
-            [replace(e, topic_id=self._topic_id(plan, e)) for e in ranges]
-            for ranges in deal(plan.ranges, self._sizes, self._limits, parallelism=most)
-        ]
-        return tasks, self._landing(plan.batch)
-
-    @staticmethod
-    def _topic_id(plan: Plan, each: OffsetRange) -> TopicId:
-        return plan.ends.topic_ids.get(each.topic_partition.topic, ZERO_TOPIC_ID)
+        return self._planner.tasks(plan, parallelism=most), self._landing(plan.batch)
 
     def is_small(self, plan: Plan) -> bool:
         """Tell whether a batch is landed by the driver: a Spark job would cost more."""
-        return sum(map(self._sizes.size, plan.ranges)) <= self._settings.driver_bytes
+        return self._planner.size(plan) <= self._settings.driver_bytes
 
     def accept(self, plan: Plan, landed: Sequence[Landed]) -> bool:
         """Accept the results of the tasks. Return False if values need columns that the table did
@@ -344,33 +295,38 @@ class Loader:
         """
         wider = [each.wider for each in landed if each.wider is not None]
         if not wider:
-            self._learn(plan.ranges, landed)
+            self._planner.learn(plan, landed)
             return True
         self._evolve(wider, landed)
-        self._orphans_removed = False
+        self._commits.look_for_orphans_again()
         return False
 
-    def _land(self, plan: Plan) -> list[Landed]:
-        """Run the batch's tasks, again with more columns where values need them."""
+    def _land(self, plan: Plan, landed: Sequence[Landed] | None = None) -> Sequence[Landed]:
+        """Run the batch's tasks, again with more columns where values need them.
+
+        ``landed`` are the results of a first run.
+        """
         if self._transform is not None:
             rules = self._file_rules(plan.batch)
             return [self._transform.land(plan.ranges, rules, self._schema)]
         for _ in range(EVOLUTIONS):
-            tasks, landing = self.tasks(plan)
-            if len(tasks) == 1 and self.is_small(plan):
-                landed = [land(tasks[0], landing, 0)]
-            else:
-                landed = self._runner(tasks, landing)
-            check_results(tasks, landed)
+            if landed is None:
+                tasks, landing = self.tasks(plan)
+                landed = self._run(tasks, landing, is_small=self.is_small(plan))
             if self.accept(plan, landed):
                 return landed
+            landed = None
         raise ConfigError(f"{self._table.name}: the columns changed {EVOLUTIONS} times in a batch")
 
-    def _learn(self, ranges: Sequence[OffsetRange], landed: Sequence[Landed]) -> None:
-        for topic in {each.topic_partition.topic for each in ranges}:
-            offsets = sum(each.size for each in ranges if each.topic_partition.topic == topic)
-            size_bytes = sum(each.read_bytes.get(topic, 0) for each in landed)
-            self._sizes.learn(topic, offsets=offsets, size_bytes=size_bytes)
+    def _run(
+        self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing, *, is_small: bool
+    ) -> Sequence[Landed]:
+        if len(tasks) == 1 and is_small:
+            landed = [land(tasks[0], landing, 0)]
+        else:
+            landed = self._runner(tasks, landing)
+        check_results(tasks, landed)
+        return landed
 
     def _evolve(self, wider: Sequence[pa.Schema], landed: Sequence[Landed]) -> None:
         """Add the columns that its values need to the table."""
@@ -419,10 +375,7 @@ class Loader:
 
     def maintain_when_due(self) -> None:
         """Maintain the table at the interval of the settings, if the load follows."""
-        every_ms = self._settings.maintain_every_ms
-        if every_ms is None or not self._settings.follow:
-            return
-        if time.monotonic() < self._maintained + every_ms / 1000:
+        if not self._is_maintenance_due():
             return
         from millstream.spark.lakehouse.maintain import maintain
 
@@ -432,108 +385,21 @@ class Loader:
                 log.info("%s: maintained: %s", table.name, done)
         self._maintained = time.monotonic()
 
+    def _is_maintenance_due(self) -> bool:
+        every_ms = self._settings.maintain_every_ms
+        if every_ms is None or not self._settings.follow:
+            return False
+        return time.monotonic() >= self._maintained + every_ms / 1000
+
     # --- commits ---------------------------------------------------------------------------------
 
     def _ledger(self, table: Table, topic_partitions: Sequence[TopicPartition]) -> Ledger:
         return Ledger(table.ledger(self._app_id, ledgers.keys(topic_partitions)))
 
     def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
-        """Commit the files of a batch to the table, and with them its dead letters."""
-        dead_letters = [file for each in landed for file in each.dead_letters]
-        reasons = add_reasons(each.reasons for each in landed)
-        rejected = sum(each.rejected for each in landed)
-        self._settings.max_rejects.check(
-            records=rejected + sum(each.rows for each in landed),
-            rejected=rejected,
-            before=self._rejected,
-            why=reasons,
-        )
-        self._check_dead_letters(plan, dead_letters)
-        files = [file for each in landed for file in each.files]
-        if files and any(changed_columns(self._table.schema(), self._schema)):
-            raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
-        epochs = {
-            each.topic_partition: join(part.epochs.get(each.topic_partition, ()) for part in landed)
-            for each in plan.ranges
-        }
-        reader.check_unchanged(plan.ends, epochs)
-        entries = ledgers.after(plan.ledger, plan.ranges, plan.ends.topic_ids, epochs)
-        if dead_letters:
-            entries[REJECTS] = self._rejects.note(
-                plan.batch, plan.ranges, plan.ends.topic_ids, dead_letters
-            )
-        self._commit(plan, entries, files)
-        if dead_letters:
-            self._commit_dead_letters(Ledger({**plan.ledger.entries, **entries}))
-        self._rejected += rejected
-        self._after_commit(reader, plan)
-        return BatchReport(
-            batch=plan.batch,
-            rows=sum(each.rows for each in landed),
-            dead_letters=rejected,
-            reasons=reasons,
-            read_bytes=sum(sum(each.read_bytes.values()) for each in landed),
-            files=sum(len(each.files) for each in landed),
-            behind=plan.behind,
-            seconds=time.monotonic() - plan.started,
-        )
-
-    def _check_dead_letters(self, plan: Plan, files: Sequence[DataFile]) -> None:
-        try:
-            check_written(self._dead_letters.staging_directory, files)
-        except WrittenFileError:
-            if self._ledger(self._table, []).batch != plan.ledger.batch:  # and has removed them
-                raise ConcurrentLoadError(
-                    f"{self._table.name}: another load of {self._app_id} has committed"
-                ) from None
-            raise
-
-    def _commit(self, plan: Plan, entries: Mapping[str, int], files: Sequence[DataFile]) -> None:
-        known = plan.ledger.entries
-        expected = {key: known[key] for key in entries if key in known}
-        if self._upserts is None or not files:
-            self._table.commit(self._app_id, entries, files, expected=expected)
-            return
-        self._upserts.commit(
-            self._app_id,
-            entries,
-            files,
-            expected=expected,
-            rules=self._file_rules(plan.batch),
-            partitions=partition_counts(list(plan.ends.latest)),
-        )
-
-    def _commit_dead_letters(self, ledger: Ledger) -> None:
-        """Commit the dead letters that the table's commit has named, and send them."""
-        paths = self._rejects.settle(ledger)
-        if paths and self._dead_letter_topic is not None:
-            self._dead_letter_topic.send(paths)
-
-    def _after_commit(self, reader: TopicReader, plan: Plan) -> None:
-        if self._upserts is not None:
-            self._upserts.forget(self._app_id, batch=plan.batch)
-        if not self._orphans_removed:
-            self._orphans_removed = True
-            for table in (self._table, self._dead_letters):
-                if table.exists():
-                    remove_orphans(table, self._app_id, batch=plan.batch)
-        if self._settings.group:
-            positions = {each.topic_partition: each.end for each in plan.ranges}
-            reader.commit_to_group(self._settings.group, positions)
-
-
-def remove_orphans(table: Table, app_id: str, *, batch: int) -> list[str]:
-    """Remove files of batches up to ``batch`` that no commit references; return their paths."""
-    root = table.staging_directory
-    names = [each.path for each in root.found_files() if each.path.endswith(SUFFIX)]
-    found = orphans(app_id, batch=batch, names=names, referenced=set(table.files()))
-    if found:  # older states are many, and to ask for them takes long
-        found = orphans(app_id, batch=batch, names=found, referenced=table.retained())
-    for name in found:
-        (root / name).unlink(missing_ok=True)
-    if found:
-        log.info("%s: removed %d files of crashed batches", table.name, len(found))
-    return found
+        """Check the files of a batch, and commit them to the table with its dead letters."""
+        ready = self._commits.check(plan, landed, self._schema, reader)
+        return self._commits.commit(ready, self._file_rules(plan.batch), reader)
 
 
 def source_options_of(source: Mapping[str, str]) -> SourceOptions:

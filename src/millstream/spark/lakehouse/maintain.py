@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.spark.lakehouse.commits import remove_orphans
 from millstream.spark.lakehouse.compaction import COMPACTED_PREFIX
 from millstream.spark.lakehouse.dead_letter_commits import settle_all
 from millstream.spark.lakehouse.ledger import BATCH
-from millstream.spark.lakehouse.load import remove_orphans
 from millstream.spark.lakehouse.table import Compaction, Table
 
 DEFAULT_KEEP_MS: Final = 7 * 24 * 3_600_000

@@ -21,7 +21,7 @@ from pyiceberg.manifest import (
 from pyiceberg.typedef import Record
 from tests.unit.spark.lakehouse.test_tables import SCHEMA, fill, rows_of, write
 
-from millstream.spark.lakehouse import load, maintain
+from millstream.spark.lakehouse import commits, maintain
 from millstream.spark.lakehouse.audit import table_offsets
 from millstream.spark.lakehouse.iceberg import IcebergTableFiles
 from millstream.spark.lakehouse.reading import _kept_rows
@@ -149,7 +149,7 @@ def test_upkeep_leaves_what_a_snapshot_names(table: IcebergTableFiles) -> None:
     assert last is not None
     age(table)
     maintain.maintain(table, "app", target_bytes=1 << 20)
-    assert load.remove_orphans(table, "app", batch=9) == []
+    assert commits.remove_orphans(table, "app", batch=9) == []
     for snapshot, count in ((first, 6), (between, 6), (beside, 12), (last, 12)):
         assert table._load().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == count
 

@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse import delta
+from millstream.spark.lakehouse.commits import remove_orphans
 from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
-from millstream.spark.lakehouse.load import remove_orphans
 from millstream.spark.lakehouse.parquet import ParquetTableFiles
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import (

@@ -1,0 +1,74 @@
+"""The batches of a load: planned, landed, ready to be committed, and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.landing import Landed
+from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.topic_reader import TopicEnds
+from millstream.spark.ranges import OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next batch of a table."""
+
+    ledger: Ledger
+    """The ledger that it follows: the table's, or what it will be once the batch before is in."""
+    ranges: Sequence[OffsetRange]
+    ends: TopicEnds
+    behind: int
+    """Offsets that remain after it."""
+    started: float
+
+    @property
+    def batch(self) -> int:
+        """Return its number."""
+        return self.ledger.batch + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A batch whose files are checked, and that nothing but its commit is left of."""
+
+    plan: Plan
+    landed: Sequence[Landed]
+    entries: Mapping[str, int]
+    """What the commit changes in the ledger."""
+    reasons: Mapping[str, int]
+    """Why records are dead letters, and how many."""
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The files of the table, or those of its changes."""
+        return [file for each in self.landed for file in each.files]
+
+    @property
+    def rejected(self) -> int:
+        """The number of dead letters."""
+        return sum(each.rejected for each in self.landed)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger behind its commit."""
+        return Ledger({**self.plan.ledger.entries, **self.entries})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """The result of one batch."""
+
+    batch: int
+    rows: int
+    dead_letters: int
+    read_bytes: int
+    files: int
+    behind: int
+    """Offsets that were in the topics when the batch was planned and are not in the table."""
+    seconds: float
+    """Since it was planned, or since the batch before was committed, if that was later."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why records are dead letters, and how many."""
