@@ -12,6 +12,7 @@ from millstream.cli.client_options import source_settings
 from millstream.cli.failures import CommandFailedError
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.partitioning import PartitionField, parse_partition_by
+from millstream.spark.lakehouse.sorting import SortField, parse_sort_by
 from millstream.spark.lakehouse.table import (
     TOPIC_FIELD,
     Table,
@@ -58,6 +59,14 @@ PartitionBy: TypeAlias = Annotated[
         "hour(C), bucket(N, C), truncate(N, C), with commas between them. Instead of --event-time.",
     ),
 ]
+SortBy: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMNS",
+        help="Sort the rows of each file: columns, each with desc or without, with commas between "
+        "them. An Iceberg table keeps the order.",
+    ),
+]
 StorageOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -96,6 +105,14 @@ def partition_fields(text: str | None) -> tuple[PartitionField, ...]:
         return () if text is None else parse_partition_by(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="--partition-by") from None
+
+
+def sort_fields(text: str | None) -> tuple[SortField, ...]:
+    """Read the order of a table's rows."""
+    try:
+        return () if text is None else parse_sort_by(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--sort-by") from None
 
 
 def schema_file(text: str | None, storage_options: Sequence[str] | None) -> Location | None:

@@ -75,9 +75,11 @@ def format_spec(settings: LoadSettings, topics: Topics, options: SourceOptions) 
         create_schema_file(path, inferred, form=kind)
     columns = pinned_columns(path, spec)
     reserved = frozenset([settings.partition_column] if settings.event_time is not None else [])
-    # A key of another type is another key, and so is a partition.
+    # A key of another type is another key, and so are a partition and an order.
     of_partitions = [each.column for each in settings.partition_by]
-    fixed = frozenset([*settings.key_columns, *of_partitions]) & set(columns.names)
+    of_order = [each.column for each in settings.sort_by]
+    named = frozenset([*settings.key_columns, *of_partitions, *of_order])
+    fixed = named & set(columns.names)
     return replace(spec, columns=columns, reserved=reserved, fixed=fixed)
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.sorting import SortField, in_order
 from millstream.spark.locations.location import Location
 
 _COMPRESSION: Final = "zstd"
@@ -31,12 +32,14 @@ def rewrite_small_files(
     target_bytes: int,
     part_of: Callable[[str], str] = lambda path: path.rpartition("/")[0],
     deleted: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    sort_by: Sequence[SortField] = (),
 ) -> tuple[list[str], list[str]]:
     """Rewrite the rows of small files under ``output_root``; return the old and the new paths.
 
     A file is small below half of ``target_bytes``. Files of different parts of the table
     (directories, unless ``part_of`` says otherwise) are never joined, and a group is skipped unless
-    it has at least two files. Rows at the positions of ``deleted`` are left out.
+    it has at least two files. Rows at the positions of ``deleted`` are left out. With ``sort_by``
+    the rows of a new file are sorted, all of them in memory.
     """
     old: list[str] = []
     new: list[str] = []
@@ -48,6 +51,7 @@ def rewrite_small_files(
             [root / path for path in group],
             output_root / target,
             deleted=[deleted.get(path, ()) for path in group],
+            sort_by=sort_by,
         )
         old += group
         new.append(target)
@@ -77,7 +81,11 @@ def _groups(
 
 
 def join_files(
-    sources: Sequence[Location], target: Location, *, deleted: Sequence[Sequence[int]] = ()
+    sources: Sequence[Location],
+    target: Location,
+    *,
+    deleted: Sequence[Sequence[int]] = (),
+    sort_by: Sequence[SortField] = (),
 ) -> None:
     """Write the rows of Parquet files, whose columns may differ, into one file, durably."""
     schema = pa.unify_schemas(
@@ -88,8 +96,12 @@ def join_files(
         target.open_output() as file,
         pq.ParquetWriter(file, schema, compression=_COMPRESSION) as writer,
     ):
-        for source, positions in zip(sources, gone, strict=True):
-            writer.write_table(without_rows(_read_as(source, schema), positions))
+        parts = (
+            without_rows(_read_as(source, schema), positions)
+            for source, positions in zip(sources, gone, strict=True)
+        )
+        for part in [in_order(pa.concat_tables(parts), sort_by)] if sort_by else parts:
+            writer.write_table(part)
     target.settle()
 
 

@@ -146,6 +146,7 @@ def _file_rules(settings: LoadSettings, table: Table, app_id: str, batch: int) -
         offset_column="_offset",
         event_time=settings.event_time,
         partition_by=settings.partition_by,
+        sort_by=table.sort_by(),
         partition_column=settings.partition_column if partitioned else None,
         calendar_only=not table.keeps_partition_column,
     )

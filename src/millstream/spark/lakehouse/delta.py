@@ -29,6 +29,7 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.ledger import BATCH
+from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.stored_ledger import (
     REFUSED_BATCH,
     LedgerFiles,
@@ -133,6 +134,10 @@ class DeltaTableFiles:
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
         return plain(pa.schema(self._open().schema()))
+
+    def sort_by(self) -> Sequence[SortField]:
+        """See :class:`Table`. None: this kind keeps no order."""
+        return ()
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. For wider types the whole table is rewritten, in one commit."""

@@ -27,6 +27,7 @@ from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
 from millstream.spark.lakehouse.partition_rows import by_partition
 from millstream.spark.lakehouse.partitioning import PartitionField
+from millstream.spark.lakehouse.sorting import SortField, in_order
 from millstream.spark.locations.location import Location, as_location
 
 ROW_GROUP_BYTES: Final = 96 << 20
@@ -70,6 +71,10 @@ class FileRules:
     event_time: str | None = None
     partition_by: Sequence[PartitionField] = ()
     """Transforms that split the table, instead of the day of ``event_time`` (Iceberg)."""
+    sort_by: Sequence[SortField] = ()
+    """The order of the rows in each file. Then a file has one row group: that of a larger file
+    would have to wait in memory as a whole.
+    """
     partition_column: str | None = None
     """The partition column in the path; None if the table has none (Iceberg)."""
     calendar_only: bool = False
@@ -188,7 +193,7 @@ class FileWriter:
         current = self._open[day]
         self._write_group(current)
         assert current.file is not None
-        if current.file.tell() >= self._rules.target_bytes:
+        if self._rules.sort_by or current.file.tell() >= self._rules.target_bytes:
             self._close(day)
         sizes = {each: file.tell() for each, open_ in self._open.items() if (file := open_.file)}
         if len(sizes) > _MOST_OPEN_FILES:
@@ -208,7 +213,9 @@ class FileWriter:
         if current.writer is None:
             current.file = (self._rules.directory / current.path).open_output()
             current.writer = pq.ParquetWriter(current.file, self._schema, **self._format)
-        table = pa.Table.from_batches(current.waiting, schema=self._schema)
+        table = in_order(
+            pa.Table.from_batches(current.waiting, schema=self._schema), self._rules.sort_by
+        )
         current.writer.write_table(table, row_group_size=table.num_rows)
         current.rows += table.num_rows
         self._waiting_bytes -= current.waiting_bytes

@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final, TypeVar
 
 import pyarrow as pa
@@ -23,15 +21,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
     ValidationError,
-)
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    And,
-    BooleanExpression,
-    EqualTo,
-    GreaterThanOrEqual,
-    In,
-    Or,
 )
 from pyiceberg.io.pyarrow import _read_all_delete_files as read_deletes
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
@@ -50,6 +39,8 @@ from millstream.spark.lakehouse.iceberg_catalogs import (
     make_namespace,
     plain_uri,
 )
+from millstream.spark.lakehouse.iceberg_conditions import from_positions, of_records
+from millstream.spark.lakehouse.iceberg_orders import add_order, check_same_order, order_of
 from millstream.spark.lakehouse.iceberg_partitions import (
     add_fields,
     append,
@@ -57,6 +48,8 @@ from millstream.spark.lakehouse.iceberg_partitions import (
     map_names,
     split_of,
 )
+from millstream.spark.lakehouse.iceberg_upkeep import IcebergUpkeep
+from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.stored_ledger import (
     from_properties,
     old_properties,
@@ -78,7 +71,7 @@ from millstream.spark.lakehouse.table import (
 )
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
 from millstream.spark.lakehouse.written_files import check_written
-from millstream.spark.locations.location import FoundFile, Location, parse_location
+from millstream.spark.locations.location import Location
 
 T = TypeVar("T")
 
@@ -91,8 +84,6 @@ logging.getLogger("pyiceberg.io.pyarrow").addFilter(
 _ATTEMPTS: Final = 5
 _APP_ID: Final = "millstream.app-id"
 _SCHEME: Final = "file://"
-_METADATA: Final = ".metadata.json"
-_STALE_S: Final = 86_400.0
 _ICEBERG_TYPES: Final = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
@@ -106,8 +97,7 @@ class IcebergTableFiles:
     def __init__(self, name: TableName) -> None:
         self.name = name
         self._home = home_of(name.path)
-        self._manifests: dict[str, list[str]] = {}
-        """The files that each manifest names, as they were read last."""
+        self._upkeep = IcebergUpkeep(self._home.path)
         self._identifier = self._home.identifier
 
     @property
@@ -152,6 +142,7 @@ class IcebergTableFiles:
         if layout.event_time is not None:
             wanted = [f"day({layout.event_time})"]
         check_same_split(self.name, split_of(table.schema(), table.spec()), wanted)
+        check_same_order(self.name, order_of(table.schema(), table.sort_order()), layout.sort_by)
 
     def _make(self, layout: Layout) -> bool:
         """Make the table; False if another process has made it meanwhile."""
@@ -170,6 +161,9 @@ class IcebergTableFiles:
                 elif layout.partition_by:
                     with transaction.update_spec() as spec:
                         add_fields(spec, layout.partition_by)
+                if layout.sort_by:
+                    with transaction.update_sort_order() as order:
+                        add_order(order, layout.sort_by)
         except (TableAlreadyExistsError, CommitFailedException):
             if not self.exists():
                 raise
@@ -179,6 +173,11 @@ class IcebergTableFiles:
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
         return plain(self._load().schema().as_arrow())
+
+    def sort_by(self) -> Sequence[SortField]:
+        """See :class:`Table`."""
+        table = self._load()
+        return order_of(table.schema(), table.sort_order())
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. For types that Iceberg does not promote, all files are rewritten in
@@ -335,7 +334,7 @@ class IcebergTableFiles:
     def retained(self) -> set[str]:
         """See :class:`Table`."""
         data = file_uri(self.data_directory) + "/"
-        named = self._named_files(self._load())
+        named = self._upkeep.named_files(self._load())
         return {self._relative(uri) for uri in named if uri.startswith(data)}
 
     def remove_duplicates(self) -> list[str]:
@@ -365,6 +364,7 @@ class IcebergTableFiles:
             target_bytes=target_bytes,
             part_of=lambda path: repr(tasks[path].file.partition),
             deleted=self._deleted_rows(table),
+            sort_by=order_of(table.schema(), table.sort_order()),
         )
         if not old:
             return Compaction()
@@ -376,8 +376,9 @@ class IcebergTableFiles:
 
     def delete_rows(self, offsets: Mapping[TopicPartition, Sequence[Offset]]) -> None:
         """See :class:`Table`."""
-        for topic_partition, gone in offsets.items():
-            self._repeated(partial(_delete, topic_partition=topic_partition, offsets=list(gone)))
+        for topic_partition, numbers in offsets.items():
+            gone = of_records(topic_partition, numbers)
+            self._repeated(lambda table, gone=gone: table.delete(gone))  # type: ignore[misc]
 
     def truncate(
         self,
@@ -388,10 +389,7 @@ class IcebergTableFiles:
         expected: Mapping[str, int],
     ) -> None:
         """See :class:`Table`."""
-        make: Callable[..., BooleanExpression] = GreaterThanOrEqual
-        gone: BooleanExpression = AlwaysFalse()
-        for topic_partition, position in positions.items():
-            gone = Or(gone, And(_of_partition(topic_partition), make("offset", position)))
+        gone = from_positions(positions)
 
         def cut(table: Table) -> None:
             self._check_ledger(table, app_id, entries, expected)
@@ -406,50 +404,12 @@ class IcebergTableFiles:
         """See :class:`Table`."""
 
         def forget(table: Table) -> set[str]:
-            named = self._named_files(table)
+            named = self._upkeep.named_files(table)
             horizon = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
             table.maintenance.expire_snapshots().older_than(horizon).commit()
             return named
 
-        named_before = self._repeated(forget)
-        table = self._load()
-        named = self._named_files(table)
-        gone = named_before - named
-        gone |= set(self._older_states(table, named, keep_ms))
-        for uri in gone | set(self._left_behind(named)):
-            self._file(uri).unlink(missing_ok=True)
-        return sum(uri.endswith(SUFFIX) for uri in gone)
-
-    def _file(self, uri: str) -> Location:
-        return parse_location(uri, storage_options=self._home.path.storage_options)
-
-    def _found(self, directory: str) -> Iterator[tuple[str, FoundFile]]:
-        """Yield the files of one of the table's directories, with their URIs."""
-        root = self._home.path / directory
-        for each in root.found_files():
-            yield f"{file_uri(root)}/{each.path}", each
-
-    def _older_states(self, table: Table, named: set[str], keep_ms: int) -> Iterator[str]:
-        """Yield the files of expired states."""
-        current = table.metadata_location.rpartition("/")[2]
-        for uri, found in self._found("metadata"):
-            is_older = found.path.partition("-")[0] < current.partition("-")[0]
-            is_old = found.modified_s < time.time() - keep_ms / 1000
-            if found.path.endswith(_METADATA) and is_older and is_old and uri not in named:
-                yield uri
-
-    def _left_behind(self, named: set[str]) -> Iterator[str]:
-        """Yield the files of commits that crashed.
-
-        The files of a running load are not referenced either: only their age distinguishes them.
-        """
-        for directory, suffix in (("data", SUFFIX), ("metadata", ".avro")):
-            for uri, found in self._found(directory):
-                name = found.path.rpartition("/")[2]
-                is_own = name.startswith("millstream-") or suffix == ".avro"
-                is_stale = found.modified_s < time.time() - _STALE_S
-                if name.endswith(suffix) and is_own and is_stale and uri not in named:
-                    yield uri
+        return self._upkeep.remove(self._repeated(forget), self._load(), keep_ms=keep_ms)
 
     def _load(self) -> Table:
         table = self._home.catalog().load_table(self._identifier)
@@ -499,29 +459,6 @@ class IcebergTableFiles:
                 " which pyiceberg cannot read; let that program rewrite the table's files"
             ) from None
 
-    def _named_files(self, table: Table) -> set[str]:
-        """Return every file that the table or a snapshot references: data, deletes, manifests,
-        manifest lists, and the table's own older metadata.
-
-        A manifest never changes and is in the lists of many snapshots: each is read once.
-        """
-        named = {table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log)}
-        present: dict[str, list[str]] = {}
-        for snapshot in table.snapshots():
-            named.add(snapshot.manifest_list)
-            for manifest in snapshot.manifests(table.io):
-                path = manifest.manifest_path
-                if path not in present:
-                    present[path] = self._manifests.get(path) or [
-                        entry.data_file.file_path
-                        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                    ]
-        self._manifests = present
-        for path, files in present.items():
-            named.add(path)
-            named.update(files)
-        return {plain_uri(uri) for uri in named}
-
     def _uri(self, path: str) -> str:
         return file_uri(self.data_directory / path)
 
@@ -532,18 +469,6 @@ class IcebergTableFiles:
 
 def _deletes_of(task: FileScanTask) -> frozenset[str]:
     return frozenset(each.file_path for each in task.delete_files)
-
-
-def _delete(table: Table, *, topic_partition: TopicPartition, offsets: list[Offset]) -> None:
-    # Not as text: its parser takes minutes for some thousand numbers. Its classes are made of other
-    # arguments than their annotations say.
-    make_set: Callable[..., BooleanExpression] = In
-    table.delete(And(_of_partition(topic_partition), make_set("offset", offsets)))
-
-
-def _of_partition(topic_partition: TopicPartition) -> BooleanExpression:
-    make: Callable[..., BooleanExpression] = EqualTo
-    return And(make("topic", topic_partition.topic), make("partition", topic_partition.partition))
 
 
 def _state(table: Table) -> str:

@@ -48,6 +48,7 @@ from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.planning import Planner, up_to
 from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.sorting import SortField, check_sort_by
 from millstream.spark.lakehouse.table import (
     Layout,
     Table,
@@ -104,6 +105,7 @@ class Loader:
         self._upserts = Upserts(settings) if settings.is_upsert else None
         self._spec = FormatSpec()
         self._schema = RAW_COLUMNS
+        self._sort_by: Sequence[SortField] = ()
         self._pending_start = PendingStart(settings.table, self._app_id)
         self._commits = Commits(settings, self._table, self._dead_letters, upserts=self._upserts)
         self._ahead: LandingAhead | None = None
@@ -165,6 +167,7 @@ class Loader:
             topic_partitions = [OffsetRange(p, end, end) for p, end in ends.latest.items()]
             self._schema = self._transform.schema(topic_partitions)
         check_event_time(settings, self._schema)
+        check_sort_by(settings.sort_by, self._schema)
         if self._upserts is None:
             check_appends(self._table)
         else:
@@ -175,9 +178,11 @@ class Loader:
                 event_time=settings.event_time,
                 partition_column=settings.partition_column,
                 partition_by=settings.partition_by,
+                sort_by=settings.sort_by,
                 properties=settings.table_properties,
             )
         )
+        self._sort_by = settings.sort_by or self._table.sort_by()
         self._remember_start(reader, ends)
         self._planner.expect(ends, topics.sizes(ends.topic_partitions))
         self._settle_dead_letters(reader, ends, self._ledger(self._table, ends.topic_partitions))
@@ -347,6 +352,7 @@ class Loader:
             offset_column=offset_column_of(self._schema),
             event_time=settings.event_time,
             partition_by=settings.partition_by,
+            sort_by=self._sort_by,
             partition_column=settings.partition_column if partitioned else None,
             calendar_only=not self._table.keeps_partition_column,
         )

@@ -39,6 +39,7 @@ from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
 from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.sorting import check_sort_by
 from millstream.spark.lakehouse.table import (
     Layout,
     Table,
@@ -186,6 +187,7 @@ class _Planner:
             self._spec = settle_columns(self._settings, self._spec, self._copy)
         schema = make_format(self._spec).table_schema()
         check_event_time(self._real, schema)
+        check_sort_by(self._real.sort_by, schema)
         if self._real.is_upsert:
             Upserts(self._real).check(schema)
         else:

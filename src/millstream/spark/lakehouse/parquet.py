@@ -36,6 +36,7 @@ from millstream.spark.lakehouse.compaction import (
     rewrite_without,
 )
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile
+from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.table import (
     MILLSTREAM_DIRECTORY,
     Compaction,
@@ -142,6 +143,10 @@ class ParquetTableFiles:
     def schema(self) -> pa.Schema:
         """See :class:`Table`."""
         return self._read().known_schema
+
+    def sort_by(self) -> Sequence[SortField]:
+        """See :class:`Table`. None: this kind keeps no order."""
+        return ()
 
     def add_columns(self, schema: pa.Schema) -> None:
         """See :class:`Table`. For wider types the files with narrower ones are rewritten: readers

@@ -29,6 +29,7 @@ from millstream.schemas.settings import URL as REGISTRY_URL
 from millstream.spark.lakehouse.partitioning import parse_partition_by
 from millstream.spark.lakehouse.reject_limit import parse_reject_limit
 from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.sorting import parse_sort_by
 from millstream.spark.lakehouse.table import parse_table_name
 from millstream.spark.locations.location import Location, parse_location
 from millstream.spark.options import check_no_end, parse_options
@@ -48,6 +49,7 @@ _KEYS: Final[Mapping[str, tuple[type, ...]]] = {
     "event_time": _TEXT,
     "partition_column": _TEXT,
     "partition_by": _TEXT,
+    "sort_by": _TEXT,
     "follow": (bool,),
     "freshness": _QUANTITY,
     "file_size": _QUANTITY,
@@ -141,6 +143,7 @@ def _load(
         event_time=value.get("event_time"),
         partition_column=value.get("partition_column", "date"),
         partition_by=parse_partition_by(value["partition_by"]) if "partition_by" in value else (),
+        sort_by=parse_sort_by(value["sort_by"]) if "sort_by" in value else (),
         table_properties=_texts(value.get("table_properties", {})),
         follow=value.get("follow", False),
         dead_letters=value.get("dead_letters", True),

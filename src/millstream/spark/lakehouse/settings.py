@@ -12,6 +12,7 @@ from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats import KINDS, check_options
 from millstream.spark.lakehouse.partitioning import PartitionField
 from millstream.spark.lakehouse.reject_limit import RejectLimit
+from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.table import TableName, open_merge_table
 from millstream.spark.locations.location import Location, as_location
 
@@ -58,6 +59,10 @@ class LoadSettings:
     partition_by: Sequence[PartitionField] = ()
     """Transforms that split an Iceberg table. The day of one column alone becomes ``event_time``,
     which every kind of table has.
+    """
+    sort_by: Sequence[SortField] = ()
+    """The order of the rows in each file, of a Delta or an Iceberg table. An Iceberg table keeps
+    it; (): that of the table.
     """
     table_properties: Mapping[str, str] = field(default_factory=dict)
     """Properties of the table format, for a table that the load makes."""
@@ -115,6 +120,11 @@ class LoadSettings:
             raise ConfigError("a query decodes the values itself: remove the format")
 
     def _settle_partitions(self) -> None:
+        if self.sort_by and self.table.kind == "parquet":
+            raise ConfigError(
+                f"{self.table}: the Parquet log keeps rows in the order of their offsets; a Delta "
+                "or an Iceberg table can be sorted"
+            )
         fields = tuple(self.partition_by)
         if not fields:
             return

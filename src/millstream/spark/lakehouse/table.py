@@ -19,6 +19,7 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile, is_data_file
 from millstream.spark.lakehouse.partitioning import PartitionField
+from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.locations.location import (
     Location,
     StoreRefusedError,
@@ -152,6 +153,8 @@ class Layout:
     partition_column: str = "date"
     partition_by: Sequence[PartitionField] = ()
     """Transforms that split the table, instead of the day of ``event_time`` (Iceberg)."""
+    sort_by: Sequence[SortField] = ()
+    """The order of rows in files, which an Iceberg table keeps."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -205,6 +208,9 @@ class Table(Protocol):
 
     def schema(self) -> pa.Schema:
         """Return the columns as they are now."""
+
+    def sort_by(self) -> Sequence[SortField]:
+        """Return the order that the table has for rows in files; () where it has none."""
 
     def add_columns(self, schema: pa.Schema) -> None:
         """Add the new columns of ``schema``, and widen types of existing ones."""

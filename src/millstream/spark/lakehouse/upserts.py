@@ -91,7 +91,12 @@ class Upserts:
     def change_rules(self, rules: FileRules) -> FileRules:
         """Return how tasks write changes: in files of their own, not split by day."""
         return replace(
-            rules, directory=self.directory, event_time=None, partition_by=(), partition_column=None
+            rules,
+            directory=self.directory,
+            event_time=None,
+            partition_by=(),
+            sort_by=(),
+            partition_column=None,
         )
 
     def commit(
