@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import socket
 from contextlib import ExitStack
@@ -13,6 +14,10 @@ _NAMED: Final = re.compile(
     r"((?:localhost|127\.0\.0\.1|0\.0\.0\.0):|--port[ =]|\.port=|-L |(?<=\d),)(\d{4,5})(?!\d|\.)"
 )
 _ATTEMPTS: Final = 200
+_BELOW_THE_SYSTEMS_OWN: Final = range(15_000, 32_000)
+"""A service may start minutes after its port was chosen. The system gives connections ports above
+these, so none of them takes it meanwhile.
+"""
 
 
 class Ports:
@@ -43,11 +48,11 @@ class Ports:
 def _free_run(count: int) -> int:
     for _ in range(_ATTEMPTS):
         with ExitStack() as held:
-            first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            first = random.choice(_BELOW_THE_SYSTEMS_OWN)
             try:
-                for port in range(first + 1, first + count):
+                for port in range(first, first + count):
                     held.enter_context(socket.create_server(("127.0.0.1", port)))
-            except (OSError, OverflowError):
+            except OSError:
                 continue
-            return int(first)
+            return first
     raise OSError(f"no {count} ports in a row are free")
