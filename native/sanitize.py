@@ -16,7 +16,11 @@ import tempfile
 from pathlib import Path
 
 NATIVE = Path(__file__).resolve().parent
-TESTS = ("tests/property/test_kernel_fuzz.py", "tests/property/test_native_codec.py")
+TESTS = (
+    "tests/property/test_kernel_fuzz.py",
+    "tests/property/test_native_codec.py",
+    "tests/property/test_avro_kernel.py",
+)
 FLAGS = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 

@@ -100,8 +100,10 @@ def test_both_ways_agree(evolve: str, values: list[bytes | None]) -> None:
         patch.setattr(kernel, "_loaded", None)
         plain = make_format(spec).decode(batch)
     assert found.rows.to_pylist() == plain.rows.to_pylist()
-    assert list(found.rejected) == list(plain.rejected)
+    assert [each.row for each in found.rejected] == [each.row for each in plain.rejected]
     assert set(found.wider or ()) == set(plain.wider or ())
+    if found.wider is None:  # else the driver has all of it read again
+        assert list(found.rejected) == list(plain.rejected)
 
 
 @given(damaged())

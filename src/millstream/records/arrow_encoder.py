@@ -244,6 +244,16 @@ def describe_binary(column: pa.Array) -> BinaryIn:
     )
 
 
+def bytes_in(column: pa.Array) -> int:
+    """Return the bytes of all values of a column that :func:`as_bytes` returned."""
+    _, offsets, data = column.buffers()
+    if offsets is None or data is None or not len(column):
+        return 0
+    kind = np.int64 if column.type in {pa.large_binary(), pa.large_string()} else np.int32
+    bounds = np.frombuffer(offsets, kind)
+    return max(int(bounds[column.offset + len(column)]) - int(bounds[column.offset]), 0)
+
+
 def as_bytes(column: pa.Array) -> pa.Array:
     """Return a column of byte strings or text in one of the layouts that the encoder reads in
     place.

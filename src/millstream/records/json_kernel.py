@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.records.arrow_encoder import as_bytes, describe_binary
+from millstream.records.arrow_encoder import as_bytes, bytes_in, describe_binary
 from millstream.records.kernel import Library, Pinned
 from millstream.records.kernel_types import Fault, Structure
 
@@ -84,7 +84,7 @@ class LineMaker:
         column = as_bytes(values)
         rows = len(column)
         described = describe_binary(column)
-        text = pa.allocate_buffer(_bytes_in(column) + _ROOM * rows)
+        text = pa.allocate_buffer(bytes_in(column) + _ROOM * rows)
         starts = np.empty(rows + 1, np.int64)
         states = np.empty(rows, np.uint8)
         fault = Fault()
@@ -123,7 +123,7 @@ class FieldReader:
         column = as_bytes(values)
         rows, count = len(column), len(self._names)
         described = describe_binary(column)
-        capacity = _bytes_in(column)
+        capacity = bytes_in(column)
         out = pa.allocate_buffer(capacity * count)
         offsets = np.zeros((count, rows + 1), np.int32)
         present = np.zeros((count, rows), np.uint8)
@@ -149,12 +149,3 @@ class FieldReader:
             bounds = pa.py_buffer(offsets[number])
             found[name] = pa.Array.from_buffers(pa.binary(), rows, [validity, bounds, data])
         return found, states
-
-
-def _bytes_in(column: pa.Array) -> int:
-    _, offsets, data = column.buffers()
-    if offsets is None or data is None or not len(column):
-        return 0
-    kind = np.int64 if column.type in {pa.large_binary(), pa.large_string()} else np.int32
-    bounds = np.frombuffer(offsets, kind)
-    return max(int(bounds[column.offset + len(column)]) - int(bounds[column.offset]), 0)

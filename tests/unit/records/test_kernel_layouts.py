@@ -14,18 +14,22 @@ import pytest
 from millstream.native import interpreter
 from millstream.protocol import native_tables
 from millstream.records import (
+    avro_kernel,
     cleaner_kernel,
     find_kernel,
     json_kernel,
     kernel_types,
+    out_columns,
     produce_kernel,
     scan_kernel,
 )
 
 NATIVE = Path(__file__).parents[3] / "native"
 MODULES = (
+    avro_kernel,
     json_kernel,
     kernel_types,
+    out_columns,
     produce_kernel,
     scan_kernel,
     cleaner_kernel,

@@ -611,3 +611,12 @@ def test_a_field_may_not_take_a_name_of_the_tables_own() -> None:
         make_format(
             FormatSpec(kind="json", columns=pa.schema([("_offset", pa.int64())]))
         ).table_schema()
+
+
+def test_the_reason_of_a_datum_that_is_cut_off_is_the_same_each_time() -> None:
+    """fastavro words it with the address of an object: the same record, read again, was another."""
+    fields = [{"name": "x", "type": "double"}]
+    definition = json.dumps({"type": "record", "name": "R", "fields": fields}).encode()
+    form = make_format(FormatSpec(kind="avro", definition=definition))
+    _, rejected = decode(form, b"abc")
+    assert rejected == {0: "the datum is cut off: cannot read double"}

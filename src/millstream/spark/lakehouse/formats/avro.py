@@ -8,6 +8,9 @@ and ``5=FILE`` that of another schema; several with commas between them.
 ``evolve`` false leaves out the fields that a schema has got since the columns were pinned. Fields
 that hold nothing (null, a record without fields) have no column. ``local-timestamp-*`` are times
 without a zone.
+
+The kernel reads the datums by a program (`avro_program`); what it leaves is read here, value by
+value, and so are all where there is no program or no kernel.
 """
 
 from __future__ import annotations
@@ -19,10 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from fastavro import parse_schema, schemaless_reader
 
 from millstream.model.errors import ConfigError
+from millstream.records.avro_kernel import avro_library
+from millstream.spark.lakehouse.formats.avro_program import compile_avro
+from millstream.spark.lakehouse.formats.compiled import with_left_ones
 from millstream.spark.lakehouse.formats.format import (
     LOCAL_TIMESTAMP,
     TIMESTAMP,
@@ -67,18 +74,58 @@ class AvroFormat:
         is_other = spec.writer and spec.writer != spec.definition
         self._writer = read_schema(spec.writer) if is_other else self._schema
         self._reader = self._schema if is_other else None
+        library = avro_library()
+        self._compiled = (
+            None
+            if library is None
+            else compile_avro(library, self._writer, self._reader, self._columns)
+        )
 
     def table_schema(self) -> pa.Schema:
         """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
+    @property
+    def is_compiled(self) -> bool:
+        """True where the kernel reads the datums."""
+        return self._compiled is not None
+
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Read every datum."""
+        if self._compiled is None or not len(batch):
+            return self._decode_slowly(batch)
+        found = self._compiled.program.read(batch.column("value"))
+        constants: dict[str, pa.Array] = {}
+        count = len(batch) - len(found.left)
+        if count and self._compiled.defaults:
+            # What a default is, the plain path says.
+            is_left = np.zeros(len(batch), np.bool_)
+            is_left[found.left] = True
+            sample = self._decode_slowly(batch.slice(int(np.argmin(is_left)), 1))
+            if sample.rejected:
+                return self._decode_slowly(batch)
+            constants = {name: sample.rows.column(name) for name in self._compiled.defaults}
+        written = dict(zip(self._compiled.written, found.arrays, strict=True))
+        arrays = [
+            written[each.name]
+            if each.name in written
+            else constants[each.name].take(pa.array(np.zeros(count, np.int64)))
+            if each.name in constants
+            else pa.nulls(count, each.type)
+            for each in self._columns
+        ]
+        return with_left_ones(arrays, found.left, batch, self._columns, self._decode_slowly)
+
+    def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
         return decode_rows(batch, self._columns, self._read)
 
     def _read(self, value: bytes) -> Fields:
         stream = io.BytesIO(value)
-        found: Any = schemaless_reader(stream, self._writer, self._reader)
+        try:
+            found: Any = schemaless_reader(stream, self._writer, self._reader)
+        except EOFError as error:  # whose text has the address of an object, another each time
+            told = str(error).partition(" from <")[0]
+            raise ValueError(f"the datum is cut off{told and ': '}{told}") from None
         if stream.tell() != len(value):
             raise ValueError(f"{len(value) - stream.tell()} bytes are left behind the datum")
         return {name: plain_value(each) for name, each in found.items()}

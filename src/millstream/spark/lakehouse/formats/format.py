@@ -163,8 +163,10 @@ def add_metadata(
     fields: Sequence[pa.Array], columns: pa.Schema, batch: pa.RecordBatch, rows: pa.Array | None
 ) -> pa.RecordBatch:
     """Return decoded fields beside their records' places; ``rows`` are the batch's rows kept."""
-    kept = batch if rows is None else batch.take(rows)
-    arrays = [*fields, *(kept.column(name) for name in METADATA_COLUMNS.values())]
+    kept = batch.select(list(METADATA_COLUMNS.values()))
+    if rows is not None:
+        kept = kept.take(rows)
+    arrays = [*fields, *kept.columns]
     if not arrays[-1].type.equals(HEADERS):
         arrays[-1] = arrays[-1].cast(HEADERS)
     return pa.RecordBatch.from_arrays(arrays, schema=with_metadata(columns))
