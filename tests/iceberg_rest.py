@@ -14,14 +14,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.object_store import BUCKET, S3Server
 from tests.waiting import wait_until
 
 _ICEBERG: Final = "1.10.0"
-_JARS: Final = Path("~/.cache/millstream").expanduser() / f"iceberg-rest-{_ICEBERG}"
+_JARS: Final = Path("~/.cache/millstream").expanduser() / f"iceberg-rest-s3-{_ICEBERG}"
 _DEPENDENCIES: Final = (
     f"org.apache.iceberg:iceberg-open-api:{_ICEBERG}:test-fixtures",
     f"org.apache.iceberg:iceberg-core:{_ICEBERG}:",
     f"org.apache.iceberg:iceberg-core:{_ICEBERG}:tests",
+    f"org.apache.iceberg:iceberg-aws:{_ICEBERG}:",
+    f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}:",
     "org.apache.hadoop:hadoop-client-api:3.4.1:",
     "org.apache.hadoop:hadoop-client-runtime:3.4.1:",
     "org.eclipse.jetty:jetty-servlet:11.0.25:",
@@ -38,10 +41,14 @@ class RestCatalogMissingError(Exception):
 
 
 class RestCatalogServer:
-    """``with RestCatalogServer(directory) as server``: tables lie in ``directory``."""
+    """``with RestCatalogServer(directory) as server``: tables lie in ``directory``, or in a store.
 
-    def __init__(self, directory: Path) -> None:
+    ``server.options`` are the storage options that name it.
+    """
+
+    def __init__(self, directory: Path, store: S3Server | None = None) -> None:
         self._directory = directory
+        self._store = store
 
     def __enter__(self) -> RestCatalogServer:
         java = shutil.which("java")
@@ -53,6 +60,16 @@ class RestCatalogServer:
             "CATALOG_WAREHOUSE": f"file://{self._directory}",
             "CATALOG_URI": f"jdbc:sqlite:file:{self._directory}/backend.db",
         }
+        if self._store is not None:
+            environment |= {
+                "AWS_REGION": "us-east-1",
+                "CATALOG_WAREHOUSE": f"s3://{BUCKET}/warehouse",
+                "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+                "CATALOG_S3_ENDPOINT": self._store.endpoint,
+                "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+                "CATALOG_S3_ACCESS__KEY__ID": "somebody",
+                "CATALOG_S3_SECRET__ACCESS__KEY": "secret",
+            }
         flags = ["-Xmx256M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log = (self._directory / "server.log").open("w+")
@@ -72,6 +89,18 @@ class RestCatalogServer:
         self._process.kill()
         self._process.wait(30)
         self._log.close()
+
+    @property
+    def options(self) -> dict[str, str]:
+        named = {"type": "rest", "uri": f"http://127.0.0.1:{self.port}"}
+        if self._store is None:
+            return named
+        return named | {
+            "s3.endpoint": self._store.endpoint,
+            "s3.access-key-id": "somebody",
+            "s3.secret-access-key": "secret",
+            "s3.region": "us-east-1",
+        }
 
     def _port(self) -> str | None:
         assert self._process.poll() is None, self._text()

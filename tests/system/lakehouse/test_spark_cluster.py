@@ -1,0 +1,149 @@
+"""Loads on a Spark standalone cluster: driver and workers are processes that share no
+directory but Python's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from tests.broker_process import BrokerProcess
+from tests.iceberg_rest import RestCatalogMissingError, RestCatalogServer
+from tests.object_store import S3Server
+from tests.spark_cluster import SparkCluster, can_hide
+from tests.system.lakehouse.topic_site import TopicSite
+
+from millstream.spark.lakehouse.table import parse_table_name
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+PADDING = "x" * 5_000
+COUNT = 4_000
+"""Records of so many bytes are more than a task's least."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with S3Server() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory of the driver's machine, which is empty for the workers."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, lake: Path) -> Iterator[SparkCluster]:
+    hidden = [lake] if can_hide() else []
+    with SparkCluster(tmp_path_factory.mktemp("cluster"), hidden=hidden) as made:
+        yield made
+
+
+@pytest.fixture
+def site(broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path) -> TopicSite:
+    made = TopicSite(broker.bootstrap, new_topic(), tmp_path)
+    made.create(4)
+    return made
+
+
+def write(site: TopicSite, count: int) -> None:
+    values = [json.dumps({"n": n, "text": PADDING}).encode() for n in range(count)]
+    for partition in range(4):
+        site.write(partition, values[partition::4])
+
+
+def load(
+    site: TopicSite, cluster: SparkCluster, table: str, options: dict[str, str], *more: str
+) -> list[str]:
+    given = [f"--storage-option={name}={text}" for name, text in options.items()]
+    return [
+        *("load", site.topic, "--to", table, "--format", "json", "-b", site.bootstrap),
+        *("--master", cluster.master, "--driver-size", "0", *given, *more),
+    ]
+
+
+def in_delta(site: TopicSite, server: S3Server) -> list[int]:
+    """Read the table with another program, after an audit."""
+    name = f"delta:s3://lake/{site.topic}"
+    at = site.using(table=parse_table_name(name, storage_options=server.options), format="json")
+    assert at.audit().is_clean
+    stored = DeltaTable(f"s3://lake/{site.topic}", storage_options=server.options)
+    return sorted(stored.to_pyarrow_table(columns=["n"])["n"].to_pylist())
+
+
+def test_two_workers_load_into_a_store(
+    site: TopicSite, cluster: SparkCluster, server: S3Server
+) -> None:
+    write(site, COUNT)
+    name = f"delta:s3://lake/{site.topic}"
+    done = cluster.run(*load(site, cluster, name, server.options, "--json"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["rows"] == COUNT
+    assert all(map(cluster.tasks, cluster.workers)), "each worker has had a task"
+    assert in_delta(site, server) == list(range(COUNT))
+
+
+@pytest.mark.long
+def test_files_on_the_disks_of_workers_are_in_no_commit(
+    site: TopicSite, cluster: SparkCluster, lake: Path
+) -> None:
+    if not can_hide():
+        pytest.skip("workers see the driver's directories here")
+    write(site, 100)
+    site = site.using(table=parse_table_name(f"delta:{lake / 'clicks'}"), format="json")
+    done = cluster.run(*load(site, cluster, str(site.settings.table), {}))
+    assert done.returncode == 1
+    assert "do driver and executors see the same directory?" in done.stderr
+    assert list(site.table.files()) == []
+
+
+@pytest.mark.long
+def test_two_workers_load_into_a_table_of_a_rest_catalogue(
+    site: TopicSite, cluster: SparkCluster, server: S3Server, tmp_path: Path
+) -> None:
+    write(site, COUNT)
+    table = f"web.{site.topic.replace('-', '_')}"
+    try:
+        with RestCatalogServer(tmp_path, server) as rest:
+            options = rest.options
+            done = cluster.run(*load(site, cluster, f"iceberg:prod.{table}", options, "--json"))
+            assert done.returncode == 0, done.stderr[-3000:]
+            assert json.loads(done.stdout)["rows"] == COUNT
+            stored = load_catalog("prod", **options).load_table(table)
+            assert stored.location().startswith("s3://lake/warehouse/")
+            rows = stored.scan(selected_fields=("n",)).to_arrow()
+            assert sorted(rows["n"].to_pylist()) == list(range(COUNT))
+    except RestCatalogMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.long
+def test_a_worker_that_is_killed_costs_no_record(
+    site: TopicSite, cluster: SparkCluster, server: S3Server
+) -> None:
+    count = 16_000
+    write(site, count)
+    name = f"delta:s3://lake/{site.topic}"
+    words = load(site, cluster, name, server.options, "--batch-size", "16MB")
+    with cluster.driver(*words) as process:
+        try:
+            assert process.stderr is not None
+            told = []
+            for line in process.stderr:
+                told.append(line)
+                if line.startswith("batch 1"):
+                    cluster.workers[0].kill()
+            out, _ = process.communicate(timeout=240)
+        finally:
+            process.kill()
+            cluster.start(cluster.workers[0])
+    assert process.returncode == 0, told[-30:]
+    assert out.startswith(f"{count:,} rows"), out
+    assert any("executor" in line.lower() for line in told), "Spark has lost an executor"
+    assert in_delta(site, server) == list(range(count))
