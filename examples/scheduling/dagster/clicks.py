@@ -11,7 +11,7 @@ import os
 import dagster as dg
 
 from millstream.spark import audit, load
-from millstream.spark.lakehouse.load import BatchReport
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.maintain import maintain
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import open_table, parse_table_name

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, TypeAlias
@@ -47,6 +48,8 @@ from millstream.model.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from millstream.spark.lakehouse.load_metrics import MetricsServer
+    from millstream.spark.lakehouse.load_observers import LoadObserver
     from millstream.spark.lakehouse.reject_limit import RejectLimit
     from millstream.spark.lakehouse.settings import LoadSettings
 
@@ -167,6 +170,30 @@ _MaintainEvery: TypeAlias = Annotated[
 ]
 
 
+MetricsPort: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Serve the progress for Prometheus on this port, at /metrics; 0: one that the system "
+        "picks.",
+    ),
+]
+MetricsHost: TypeAlias = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="The address for --metrics-port.")
+]
+LineageTo: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--lineage",
+        metavar="URL|FILE",
+        help="Send OpenLineage events to this URL, or append them to this file; config: where "
+        "OpenLineage's own configuration says.",
+    ),
+]
+
+
 def load(
     topic: TopicArgument,
     to: _To,
@@ -213,6 +240,9 @@ def load(
     option: SourceOptions = None,
     storage_option: StorageOptions = None,
     table_property: _TableProperties = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    lineage: LineageTo = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -257,10 +287,49 @@ def load(
 
         show_plan(settings, as_json=as_json)
         return
-    run(settings, engine=engine, master=master, as_json=as_json)
+    with watched(metrics_port, metrics_host, lineage) as observers_of:
+        observers = observers_of(settings)
+        run(settings, engine=engine, master=master, as_json=as_json, observers=observers)
 
 
-def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -> None:
+@contextlib.contextmanager
+def watched(
+    metrics_port: int | None, metrics_host: str, lineage: str | None
+) -> Iterator[Callable[[LoadSettings], list[LoadObserver]]]:
+    """Serve metrics and send lineage for a block; yields what gives the observers of a load."""
+    with contextlib.ExitStack() as stack:
+        server: MetricsServer | None = None
+        if metrics_port is not None:
+            from millstream.spark.lakehouse.load_metrics import MetricsServer
+
+            server = stack.enter_context(MetricsServer(metrics_port, metrics_host))
+            print(
+                f"metrics at http://{metrics_host}:{server.port}/metrics",
+                file=sys.stderr,
+                flush=True,
+            )
+
+        def observers_of(settings: LoadSettings) -> list[LoadObserver]:
+            found: list[LoadObserver] = []
+            if server is not None:
+                found.append(server.load(settings.load_id, str(settings.table)))
+            if lineage is not None:
+                from millstream.spark.lakehouse.lineage import Lineage
+
+                found.append(Lineage(settings, lineage))
+            return found
+
+        yield observers_of
+
+
+def run(
+    settings: LoadSettings,
+    *,
+    engine: Engine,
+    master: str,
+    as_json: bool,
+    observers: Sequence[LoadObserver] = (),
+) -> None:
     """Run a load with progress on the terminal and a summary at the end."""
     from millstream.spark.lakehouse.jobs import run_load
     from millstream.spark.lakehouse.reject_limit import in_words
@@ -273,6 +342,7 @@ def run(settings: LoadSettings, *, engine: Engine, master: str, as_json: bool) -
             make_session=None if engine is Engine.LOCAL else lambda: open_session(master),
             on_batch=progress.add,
             should_stop=should_stop,
+            observers=observers,
         )
     seconds = max(time.monotonic() - started, 1e-9)
     if as_json:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from millstream.cli.output import counted, human_bytes
 from millstream.cli.progress import TerminalBar
+from millstream.spark.lakehouse.pace import Pace, seconds_in_words
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -28,6 +29,7 @@ class LoadProgress(TerminalBar):
         self._follow = follow
         self._quiet = as_json
         self._started = time.monotonic()
+        self._pace = Pace()
         super().__init__(table, total=None, transient=False, wanted=not as_json, rate="", lag="")
 
     def add(self, report: BatchReport) -> None:
@@ -40,27 +42,35 @@ class LoadProgress(TerminalBar):
 
             self.reasons = add_reasons([self.reasons, report.reasons])
         self.bytes += report.read_bytes
-        seconds = max(time.monotonic() - self._started, 1e-9)
-        if self._follow:
-            seconds = max(report.seconds, 1e-9)
-            rate = (
-                f"{report.rows / seconds:,.0f} rows/s, {human_bytes(report.read_bytes / seconds)}/s"
-            )
-        else:
-            rate = f"{self.rows / seconds:,.0f} rows/s, {human_bytes(self.bytes / seconds)}/s"
-        self.update(
-            completed=self.rows,
-            total=self.rows + report.behind,
-            rate=rate,
-            lag=f"{report.behind:,} behind",
-        )
+        self._pace.add(report, time.monotonic())
+        rate, lag = self._rate(), self._lag()
+        self.update(completed=self.rows, total=self.rows + report.behind, rate=rate, lag=lag)
         if not self.is_shown and not self._quiet:
             print(
                 f"batch {self.batches}: {report.rows:,} rows, {counted(report.files, 'file')}, "
-                f"{rate}, {report.behind:,} offsets behind",
+                f"{rate}, {lag}",
                 file=sys.stderr,
                 flush=True,
             )
+
+    def _rate(self) -> str:
+        """Return the speed: of the last minute with --follow, of all of it otherwise."""
+        if self._follow:
+            rows, read_bytes = self._pace.rows_per_second, self._pace.bytes_per_second
+        else:
+            seconds = max(time.monotonic() - self._started, 1e-9)
+            rows, read_bytes = self.rows / seconds, self.bytes / seconds
+        return f"{rows:,.0f} rows/s, {human_bytes(read_bytes)}/s"
+
+    def _lag(self) -> str:
+        pace = self._pace
+        told = [f"{pace.behind:,} {'' if self.is_shown else 'offsets '}behind"]
+        if pace.lag_seconds:
+            told.append(f"lag {seconds_in_words(pace.lag_seconds)}")
+        if pace.behind:
+            rest = pace.seconds_to_go
+            told.append("not gaining" if rest is None else f"{seconds_in_words(rest)} to go")
+        return ", ".join(told)
 
     def columns(self) -> Sequence[ProgressColumn | str]:
         """Table, bar, rows, rate, lag, time."""

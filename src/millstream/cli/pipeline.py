@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,14 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import FAILED, sentence
-from millstream.cli.load import Engine, StopRequest
+from millstream.cli.load import (
+    Engine,
+    LineageTo,
+    MetricsHost,
+    MetricsPort,
+    StopRequest,
+    watched,
+)
 from millstream.cli.output import print_json, print_rows
 from millstream.model.errors import ConfigError
 
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millstream.spark.lakehouse.batches import BatchReport
+    from millstream.spark.lakehouse.load_observers import LoadObserver
     from millstream.spark.lakehouse.settings import LoadSettings
 
 app = typer.Typer(help="Several loads from one pipeline.toml.", no_args_is_help=True)
@@ -58,6 +67,9 @@ def run(
     ] = None,
     engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    lineage: LineageTo = None,
     as_json: AsJson = False,
 ) -> None:
     """Run every load of the file side by side, in one Spark session.
@@ -71,8 +83,9 @@ def run(
         if name not in loads:
             raise ConfigError(f"{pipeline_file}: no load {name}; there are {', '.join(loads)}")
     chosen = {name: loads[name] for name in only} if only else loads
-    pipeline = _Pipeline(chosen, engine, master)
-    pipeline.run()
+    with watched(metrics_port, metrics_host, lineage) as observers_of:
+        pipeline = _Pipeline(chosen, engine, master, observers_of)
+        pipeline.run()
     if as_json:
         print_json(pipeline.summary())
     else:
@@ -108,8 +121,15 @@ def _read(file: Path) -> dict[str, LoadSettings]:
 class _Pipeline:
     """A thread for each load; one Spark session for all."""
 
-    def __init__(self, loads: dict[str, LoadSettings], engine: Engine, master: str) -> None:
+    def __init__(
+        self,
+        loads: dict[str, LoadSettings],
+        engine: Engine,
+        master: str,
+        observers_of: Callable[[LoadSettings], list[LoadObserver]],
+    ) -> None:
         self._loads = loads
+        self._observers_of = observers_of
         self._engine = engine
         self._master = master
         self._lock = threading.Lock()
@@ -164,6 +184,7 @@ class _Pipeline:
                 give_back=self._give_back,
                 on_batch=lambda report: self._progressed(name, report),
                 should_stop=self.should_stop,
+                observers=self._observers_of(settings),
             )
         except Exception as error:  # one load's end is not the others'
             self.errors[name] = sentence(error)

@@ -5,7 +5,7 @@ Executors import this package on every task, so importing it loads neither pyspa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from millstream.spark.lakehouse.audit import Audit
     from millstream.spark.lakehouse.batches import BatchReport
+    from millstream.spark.lakehouse.load_observers import LoadObserver
     from millstream.spark.lakehouse.settings import LoadSettings
 
 
@@ -55,11 +56,13 @@ def load(
     spark: SparkSession | None = None,
     on_batch: Callable[[BatchReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
+    observers: Sequence[LoadObserver] = (),
 ) -> None:
     """Load topics into a table, each record once; see `millstream load`.
 
-    Without ``spark`` everything runs in this process. Raises ConfigError, DataLossError and other
-    permanent errors; temporary ones are retried from the table's own offsets.
+    Without ``spark`` everything runs in this process. ``observers`` watch it, such as
+    ``LoadMetrics`` and ``Lineage`` (``docs/pipeline.md``). Raises ConfigError, DataLossError and
+    other permanent errors; temporary ones are retried from the table's own offsets.
     """
     from millstream.spark.lakehouse.jobs import run_load
 
@@ -70,6 +73,7 @@ def load(
         give_back=lambda _: None,
         on_batch=on_batch,
         should_stop=should_stop,
+        observers=observers,
     )
 
 

@@ -45,6 +45,8 @@ def report(rows: int) -> BatchReport:
         read_bytes=1000,
         behind=50,
         seconds=1.0,
+        offsets=10,
+        lag_seconds=90.0,
     )
 
 
@@ -57,13 +59,15 @@ def test_batches_of_a_load(
     shown = capsys.readouterr().err
     assert "delta:t" in shown
     assert "10 rows" in shown
-    assert "50 behind" in shown
+    assert "50 behind, lag 90 s, 5 s to go" in shown
 
 
 def test_batches_of_a_load_as_lines_and_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     with LoadProgress("delta:t", follow=False, as_json=False) as progress:
         progress.add(report(10))
-    assert "batch 1: 10 rows" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("batch 1: 10 rows, 1 file, ")
+    assert told.endswith("50 offsets behind, lag 90 s, 5 s to go\n")
     with LoadProgress("delta:t", follow=False, as_json=True) as progress:
         progress.add(report(10))
     assert progress.rows == 10

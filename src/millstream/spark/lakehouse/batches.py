@@ -72,3 +72,15 @@ class BatchReport:
     """Since it was planned, or since the batch before was committed, if that was later."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why records are dead letters, and how many."""
+    offsets: int = 0
+    """Offsets that the batch has moved the table on by."""
+    written_bytes: int = 0
+    """Bytes of its files."""
+    lag_seconds: float | None = None
+    """Age of the last record of the partition that is furthest back, 0 when none of the batch is
+    behind; None where the tasks do not tell.
+    """
+    paths: Sequence[str] = ()
+    """Its files, relative to the table."""
+    by_topic: Mapping[str, BatchReport] = field(default_factory=dict)
+    """The reports of the tables that were loaded together."""

@@ -16,7 +16,8 @@ from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
 from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
 from millstream.spark.lakehouse.dead_letter_topic import DeadLetterTopic
 from millstream.spark.lakehouse.file_writer import FileRules
-from millstream.spark.lakehouse.landing import Landed
+from millstream.spark.lakehouse.lag import batch_lag
+from millstream.spark.lakehouse.landing import Landed, reached_by
 from millstream.spark.lakehouse.ledger import REJECTS, Ledger
 from millstream.spark.lakehouse.reject_limit import add_reasons
 from millstream.spark.lakehouse.settings import LoadSettings
@@ -151,6 +152,10 @@ class Commits:
             files=len(ready.files),
             behind=plan.behind,
             seconds=self._committed - since,
+            offsets=sum(each.size for each in plan.ranges),
+            written_bytes=sum(file.size_bytes for file in ready.files),
+            lag_seconds=batch_lag(plan.ranges, plan.ends.latest, reached_by(landed), time.time()),
+            paths=[file.path for file in ready.files],
         )
 
     def _commit(self, ready: Ready, rules: FileRules) -> None:

@@ -231,10 +231,10 @@ class FanOut:
         if not plans:
             return None
         landed = self._land(plans)
-        reports = []
+        reports: dict[str, BatchReport] = {}
         for topic, files in landed.items():
             with self._giving_up(topic):
-                reports.append(self._loaders[topic].commit(plans[topic], files, reader))
+                reports[topic] = self._loaders[topic].commit(plans[topic], files, reader)
         self._rounds += 1
         return _sum(self._rounds, reports, time.monotonic() - started)
 
@@ -371,7 +371,9 @@ def only(ends: TopicEnds, topic: str) -> TopicEnds:
     )
 
 
-def _sum(round_number: int, reports: Sequence[BatchReport], seconds: float) -> BatchReport:
+def _sum(round_number: int, by_topic: Mapping[str, BatchReport], seconds: float) -> BatchReport:
+    reports = by_topic.values()
+    lags = [each.lag_seconds for each in reports if each.lag_seconds is not None]
     return BatchReport(
         batch=round_number,
         rows=sum(each.rows for each in reports),
@@ -381,4 +383,8 @@ def _sum(round_number: int, reports: Sequence[BatchReport], seconds: float) -> B
         behind=sum(each.behind for each in reports),
         seconds=seconds,
         reasons=add_reasons(each.reasons for each in reports),
+        offsets=sum(each.offsets for each in reports),
+        written_bytes=sum(each.written_bytes for each in reports),
+        lag_seconds=max(lags, default=None),
+        by_topic=by_topic,
     )

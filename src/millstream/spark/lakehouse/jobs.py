@@ -26,6 +26,7 @@ from millstream.spark.lakehouse.fan_out import (
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner
+from millstream.spark.lakehouse.load_observers import LoadObserver, LoadObservers
 from millstream.spark.lakehouse.parallelism import cores, spark_parallelism
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings
@@ -130,6 +131,7 @@ def run_load(
     give_back: Callable[[SparkSession], None] = stop_session,
     on_batch: Callable[[BatchReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
+    observers: Sequence[LoadObserver] = (),
 ) -> None:
     """Load, and restart from the table's ledger after temporary errors.
 
@@ -138,27 +140,50 @@ def run_load(
     not needed any more or is dead. Raises FATAL errors at once, and the last error when there is no
     progress in five attempts; with ``follow`` and once the load has begun, not for errors that pass
     by themselves (:func:`may_pass`): brokers that are unreachable for an hour do not end it, and a
-    broker that refuses the load does.
+    broker that refuses the load does. ``observers`` are told how it goes.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
-    attempts = _Attempts(settings, on_batch, should_stop)
+    watching = LoadObservers(observers)
+
+    def told(report: BatchReport) -> None:
+        on_batch(report)
+        watching.batch(report)
+
+    attempts = _Attempts(settings, told, should_stop)
+    watching.started()
     try:
-        while True:
-            try:
-                _loader(settings, runner, attempts.progressed).run(attempts.has_to_stop)
-            except FATAL:
-                raise
-            except Exception as error:  # Spark, its gateway and the network each have their own
-                pause = attempts.failed(error)
-                log.warning("the load restarts in %.0f s: %s", pause, _first_line(error))
-                if runner is not None:
-                    runner.reset()
-                _sleep(pause, should_stop)
-            else:
-                return
+        _run(settings, runner, attempts, watching, should_stop)
+    except BaseException as error:
+        watching.ended(error, stopped=False)
+        raise
+    else:
+        watching.ended(None, stopped=should_stop())
     finally:
         if runner is not None:
             runner.close()
+
+
+def _run(
+    settings: LoadSettings,
+    runner: SparkRunner | None,
+    attempts: _Attempts,
+    watching: LoadObservers,
+    should_stop: Callable[[], bool],
+) -> None:
+    while True:
+        try:
+            _loader(settings, runner, attempts.progressed).run(attempts.has_to_stop)
+        except FATAL:
+            raise
+        except Exception as error:  # Spark, its gateway and the network each have their own
+            pause = attempts.failed(error)
+            log.warning("the load restarts in %.0f s: %s", pause, _first_line(error))
+            watching.restarted(error)
+            if runner is not None:
+                runner.reset()
+            _sleep(pause, should_stop)
+        else:
+            return
 
 
 class _Attempts:

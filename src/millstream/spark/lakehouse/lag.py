@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,6 +42,25 @@ class PartitionLag:
     def offsets(self) -> int:
         """Offsets that the table lacks."""
         return max(self.end - self.position, 0)
+
+
+def batch_lag(
+    ranges: Sequence[OffsetRange],
+    latest: Mapping[TopicPartition, Offset],
+    reached_ms: Mapping[TopicPartition, int],
+    now_s: float,
+) -> float | None:
+    """Return the lag of a table in seconds once a batch is in it: the age of the last record of the
+    partition that is furthest back, among those of the batch that go on.
+
+    ``latest`` are the ends of the topics. 0 when no partition of the batch goes on; None when no
+    time of such a record is known.
+    """
+    behind = [e.topic_partition for e in ranges if e.end < latest.get(e.topic_partition, e.end)]
+    if not behind:
+        return 0.0
+    times = [reached_ms[each] for each in behind if each in reached_ms]
+    return max(now_s - min(times) / 1000, 0.0) if times else None
 
 
 def table_lag(options: SourceOptions, table: Table, app_id: str) -> list[PartitionLag]:

@@ -65,6 +65,8 @@ class Landed:
     """The leader epochs of the batches that were read, and where those ended."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why records are dead letters, and how many."""
+    reached_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The timestamp of the last record of each partition."""
 
     @property
     def rows(self) -> int:
@@ -88,6 +90,7 @@ class Landed:
                 "task": self.task,
                 "reasons": dict(self.reasons),
                 "epochs": [[e.topic, e.partition, list(ends)] for e, ends in self.epochs.items()],
+                "reached": [[e.topic, e.partition, ms] for e, ms in self.reached_ms.items()],
             }
         )
 
@@ -107,7 +110,17 @@ class Landed:
                 for topic, partition, ends in value["epochs"]
             },
             value["reasons"],
+            {TopicPartition(topic, number): ms for topic, number, ms in value["reached"]},
         )
+
+
+def reached_by(landed: Sequence[Landed]) -> dict[TopicPartition, int]:
+    """Return how far a batch is in each partition, as a timestamp."""
+    found: dict[TopicPartition, int] = {}
+    for part in landed:
+        for topic_partition, ms in part.reached_ms.items():
+            found[topic_partition] = max(ms, found.get(topic_partition, ms))
+    return found
 
 
 class UnreadableRecordError(Exception):
@@ -126,10 +139,14 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     wider: pa.Schema | None = None
     read_bytes: Counter[str] = Counter()
     reasons: dict[str, int] = {}
+    reached_ms: dict[TopicPartition, int] = {}
     with RangeReader(landing.read) as reader:
         for each in ranges:
             for batch in reader.read(each, RAW_COLUMNS):
                 read_bytes[each.topic_partition.topic] += batch.nbytes
+                if batch.num_rows:
+                    last = batch.column("timestamp")[batch.num_rows - 1]
+                    reached_ms[each.topic_partition] = (last.value or 0) // 1000
                 decoded = form.decode(batch)
                 writer.write(decoded.rows)
                 if decoded.wider is not None:
@@ -149,6 +166,7 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
         task=task,
         epochs=reader.epochs,
         reasons=reasons,
+        reached_ms=reached_ms,
     )
 
 
