@@ -34,6 +34,7 @@ def forget_the_command_line() -> Iterator[None]:
     if options is not None:
         options._Given.profile = options._Given.file = None
         options._Given.items = ()
+        options._Given.timeout_ms = None
 
 
 @pytest.fixture(scope="session")

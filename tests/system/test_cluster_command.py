@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -101,6 +102,10 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*MILLSTREAM, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
+
+
+def told_more_often(cluster: Started, text: str, before: int) -> bool:
+    return cluster.said.count(text) > before
 
 
 def create(bootstrap: str, name: str) -> bool:
@@ -203,6 +208,22 @@ def test_a_life_of_a_cluster(tmp_path: Path, option: str | None, process: str, n
             until(read, "the record")
         assert values == [b"kept"]
         cluster.stop(signal.SIGINT)
+
+
+def test_a_broker_that_ends_is_started_again_if_asked_for(tmp_path: Path) -> None:
+    options = ["--brokers", "2", "--port", "0", "--restart"]
+    with Started(tmp_path / "cluster", *options) as cluster:
+        until(lambda: brokers_of(cluster.bootstrap) == [1, 2], "two brokers")
+        again = "broker 2 had ended and was started again"
+        for _ in range(3):
+            told = cluster.said.count(again)
+            os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
+            until(partial(told_more_often, cluster, again, told), "its start")
+            until(lambda: brokers_of(cluster.bootstrap) == [1, 2], "the same broker")
+        os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
+        until(lambda: "broker 2 has ended" in cluster.said, "that it is left alone")
+        until(lambda: brokers_of(cluster.bootstrap.split(",")[0]) == [1], "its end")
+        cluster.stop(signal.SIGTERM)
 
 
 def test_a_cluster_with_a_keeper_gets_no_other_store(tmp_path: Path) -> None:

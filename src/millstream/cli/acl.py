@@ -316,7 +316,7 @@ def _principal(text: str) -> str:
     try:
         return str(parse_principal(text))
     except ValueError:
-        raise UsageError(f"{text!r} is no principal, as User:ann is") from None
+        raise UsageError(f"{text!r} is not a principal such as User:ann") from None
 
 
 def _host(text: str) -> str:
@@ -331,7 +331,8 @@ def _address(text: str) -> str:
         ip_address(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no address of one client, such as 10.0.0.7: no name or network matches",
+            f"{text!r} is not the address of one client, such as 10.0.0.7: no name or network "
+            "matches",
             param_hint="--host",
         ) from None
     return text

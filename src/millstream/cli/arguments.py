@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
-from millstream.cli.client_options import given_bootstrap, settings_of
+from millstream.cli.client_options import given_bootstrap, given_timeout_ms, settings_of
 from millstream.cli.reaching import PATIENCE_MS, wait_for_a_broker
 from millstream.client import Admin
 from millstream.client.core.settings import AdminSettings
@@ -59,9 +59,9 @@ Configs: TypeAlias = Annotated[
 
 def bootstrap_servers(bootstrap: str, timeout: str | None = None) -> str:
     """Return what a ``--bootstrap-server`` names, once something listens there."""
-    patience_ms = PATIENCE_MS if timeout is None else duration_ms(timeout, "--timeout")
+    patience_ms = given_timeout_ms() if timeout is None else duration_ms(timeout, "--timeout")
     chosen = chosen_bootstrap(bootstrap)
-    wait_for_a_broker(_addresses(chosen), patience_ms)
+    wait_for_a_broker(_addresses(chosen), PATIENCE_MS if patience_ms is None else patience_ms)
     return chosen
 
 

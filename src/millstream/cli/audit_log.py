@@ -94,7 +94,7 @@ def audit_log(
             continue
         print(text, flush=follow)
     if unread:
-        complain(f"{unread} of the lines are no records of an audit log")
+        complain(f"{unread} of the lines are not records of an audit log")
         if not known:
             raise typer.Exit(FAILED)
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, cast
 
 import typer
 
@@ -23,7 +23,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import human_bytes, print_json
+from millstream.cli.output import Row, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.cli.partition_ends import ends_of
 from millstream.client import Consumer, Producer, RecordMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
@@ -251,6 +251,12 @@ def _end(run: _Run, as_json: bool) -> None:
 
 
 def _print(run: _Run, found: dict[str, object]) -> None:
+    if not is_for_a_person():
+        latencies = found.pop("latency_ms", {})
+        assert isinstance(latencies, dict)
+        row = cast(Row, {**found, **latencies})
+        print_rows([row], {key: key.replace("_", " ") for key in row})
+        return
     rate = human_bytes(float(str(found["bytes_per_second"])))
     print(
         f"{run.records:,} records in {found['seconds']} s: "

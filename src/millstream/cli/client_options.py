@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -23,6 +23,7 @@ from millstream.cli.profiles import PROFILE_VARIABLE, profile_settings
 from millstream.client.core.security_settings import ALIASES, SecuritySettings
 from millstream.client.core.settings import AdminSettings, ClientSettings, ProducerSettings
 from millstream.config.properties import CLIENT_PREFIX, is_of_kubernetes, parse_properties
+from millstream.config.quantities import parse_duration_ms
 from millstream.config.references import resolve
 from millstream.model.errors import ConfigError
 from millstream.schemas.settings import NAMES as REGISTRY_NAMES
@@ -34,6 +35,8 @@ _FILE_VARIABLE: Final = f"{CLIENT_PREFIX}CONFIG"
 _PROTECTS: Final = ("security.", "sasl.", "ssl.")
 _BOOTSTRAP: Final = "bootstrap.servers"
 _LOOKS_LIKE_A_NAME: Final = re.compile(r"[a-z]+(?:[._-][a-z0-9]+)+", re.ASCII)
+_WAITS: Final = ("default.api.timeout.ms", "max.block.ms")
+"""Settings that ``--timeout`` stands for."""
 _PARAMETERS: Final = frozenset(
     {"bootstrap", "bootstrap_server", "pipeline_file", "schema_registry"}
 )
@@ -45,6 +48,7 @@ class _Given:
     profile: str | None = None
     file: str | None = None
     items: tuple[str, ...] = ()
+    timeout_ms: int | None = None
 
 
 def _take_profile(value: str | None) -> None:
@@ -57,6 +61,28 @@ def _take_file(value: str | None) -> None:
 
 def _take_items(value: list[str] | None) -> None:
     _Given.items = tuple(value or ())
+
+
+def _take_timeout(value: str | None) -> None:
+    try:
+        _Given.timeout_ms = None if value is None else parse_duration_ms(value)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--timeout") from None
+
+
+def _declare_timeout(
+    client_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout",
+            metavar="TIME",
+            callback=_take_timeout,
+            help="How long to wait for brokers, as 30s.",
+            show_default="10s; 1s where all refuse connections",
+        ),
+    ] = None,
+) -> None:
+    """Declare the option for commands that have none of their own."""
 
 
 def _declare(
@@ -99,10 +125,17 @@ def add_client_options(command: Any) -> None:
     """Give the options to a command of typer, and to all commands of a group."""
     for each in getattr(command, "commands", {}).values():
         add_client_options(each)
-    if not any(each.name in _PARAMETERS for each in command.params):
+    names = {each.name for each in command.params}
+    if not names & _PARAMETERS:
         return
+    if names & {"bootstrap", "bootstrap_server"} and "timeout" not in names:
+        _add(command, _declare_timeout)
+    _add(command, _declare)
+
+
+def _add(command: Any, declaration: Callable[..., None]) -> None:
     app = typer.Typer(add_completion=False)
-    app.command()(_declare)
+    app.command()(declaration)
     for option in typer.main.get_command(app).params:
         option.expose_value = False
         command.params.append(option)
@@ -133,7 +166,16 @@ def given_settings(
 def settings_of(kind: type[ClientSettings]) -> dict[str, str]:
     """Return the settings that this kind of client has."""
     names = _names(kind)
-    return {name: text for name, text in given_settings().items() if _field(name) in names}
+    given = {name: text for name, text in given_settings().items() if _field(name) in names}
+    if _Given.timeout_ms is None:
+        return given
+    waits = {name: str(_Given.timeout_ms) for name in _WAITS if _field(name) in names}
+    return waits | given
+
+
+def given_timeout_ms() -> int | None:
+    """Return what ``--timeout`` says, of a command that has no such option of its own."""
+    return _Given.timeout_ms
 
 
 def names_on_command_line() -> frozenset[str]:
@@ -188,7 +230,7 @@ def _of_file(path: str) -> dict[str, str]:
             # Left out it would leave the connection less protected than the file says.
             raise typer.BadParameter(_unknown(name), param_hint=f"--command-config {path}")
         elif _LOOKS_LIKE_A_NAME.fullmatch(name):
-            complain(f"{path}: {name} is left out: it is no setting of this client")
+            complain(f"{path}: {name} is left out: it is not a setting of this client")
         else:  # The file may be something else, a password for one: it is not repeated.
             complain(f"{path}: a line that is not NAME=VALUE is left out")
     return known

@@ -23,7 +23,7 @@ from millstream.cli.cluster_api_versions import api_versions
 from millstream.cli.cluster_features import app as features
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import counted, human_bytes, print_json, print_rows
+from millstream.cli.output import counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import ElectionType
 from millstream.client.doctor import Severity, diagnose
@@ -64,6 +64,14 @@ def start(
             "--zookeeper", help="Keep the metadata in a ZooKeeper, which needs Java and PySpark."
         ),
     ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart",
+            help="Start a broker again that ends, up to three times in five minutes. Without it "
+            "the command reports it, and how to start it.",
+        ),
+    ] = False,
 ) -> None:
     """Run brokers on this machine, with a keeper for their metadata, until Ctrl-C or SIGTERM.
 
@@ -80,6 +88,7 @@ def start(
         size=brokers,
         first_port=port,
         settings=key_values(settings, "--config"),
+        restarts=restart,
     )
     with site:
         print(f"millstream cluster listening on {site.bootstrap}, data in {directory}", flush=True)
@@ -138,7 +147,8 @@ def describe(
     known = {each for partition in view.partitions for each in partition.replicas}
     everybody = {**dict.fromkeys(known), **view.brokers}
     brokers = counted(len(view.brokers), "broker")
-    print(f"cluster {view.cluster_id}  controller {controller}  {brokers}")
+    if is_for_a_person():
+        print(f"cluster {view.cluster_id}  controller {controller}  {brokers}")
     print_rows(
         [
             {
@@ -164,8 +174,9 @@ def describe(
             "size": "size",
         },
     )
-    print(f"{counted(len(view.partitions), 'partition')}, {len(short)} under-replicated")
-    if short:
+    if is_for_a_person():
+        print(f"{counted(len(view.partitions), 'partition')}, {len(short)} under-replicated")
+    if short and is_for_a_person():
         print_rows([_row(each) for each in short], _COLUMNS)
 
 

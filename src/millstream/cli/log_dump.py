@@ -109,7 +109,7 @@ def dump_batches(path: Path, *, with_records: bool, decode: Decoder | None) -> I
             raise
     if end < len(data) and any(data[end:]):
         raise CommandFailedError(
-            f"{path}: {len(data) - end} bytes at position {end} are no whole batch"
+            f"{path}: {len(data) - end} bytes at position {end} are not a whole batch"
         )
     if end < len(data):
         yield {"position": end, "zeros": len(data) - end}
@@ -295,7 +295,7 @@ def _dump_marker(path: Path) -> Iterator[Entry]:
     try:
         content = json.loads(text) if text.strip() else {}
     except ValueError:
-        raise CommandFailedError(f"{path}: it is no JSON") from None
+        raise CommandFailedError(f"{path}: it is not JSON") from None
     yield {"clean_shutdown": True, **content}
 
 

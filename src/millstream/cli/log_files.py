@@ -86,8 +86,8 @@ def select_logs(directory: Path) -> LogSelection:
             found.append((PartitionDirectory(str(path), name, parsed[0]), parsed[1]))
     if not found and not (path / META_PROPERTIES).exists():
         raise CommandFailedError(
-            f"{directory} is no log directory: it has no meta.properties and no directories like "
-            "orders-0"
+            f"{directory} is not a log directory: it has no meta.properties and no directories "
+            "like orders-0"
         )
     found.sort(key=lambda each: (each[0].topic_partition, each[0].name))
     return LogSelection(str(path), found, is_whole=True)
@@ -104,7 +104,7 @@ def find_partition(name: str, data_directories: list[Path] | None) -> PartitionD
         return PartitionDirectory(str(path.parent), path.name, parsed[0])
     parsed = parse_directory_name(name)
     if parsed is None:
-        raise typer.BadParameter(f"{name!r} is no TOPIC-PARTITION like orders-0")
+        raise typer.BadParameter(f"{name!r} is not TOPIC-PARTITION, such as orders-0")
     directories = data_directories or [Path(DEFAULT_DATA_DIRECTORY)]
     for directory in directories:
         if (directory / name).is_dir():

@@ -29,13 +29,18 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def is_for_a_person() -> bool:
+    """Tell whether what is printed goes to a terminal: then tables and sentences, else rows."""
+    return sys.stdout.isatty()
+
+
 def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, title: str = "") -> None:
     """Print rows under headings; ``columns`` maps a row's key to its heading.
 
     On a terminal this is a table with an optional title; into a pipe go tab-separated lines
     without headings, so that ``cut``, ``awk`` and ``xargs`` work on them.
     """
-    if sys.stdout.isatty():
+    if is_for_a_person():
         _print_table(rows, columns, title)
         return
     for row in rows:

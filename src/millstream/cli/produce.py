@@ -22,7 +22,9 @@ from millstream.cli.client_options import settings_of
 from millstream.cli.failures import CommandFailedError, complain, sentence
 from millstream.cli.input_lines import LineError, LineRules, parse_line
 from millstream.cli.interruption import LAST_SENDS_S, StoppableInput
+from millstream.cli.line_limits import LineGate, OnError, limits_of
 from millstream.cli.output import counted
+from millstream.cli.waiting import Waiting
 from millstream.client import Producer, RecordMetadata
 from millstream.client.core.settings import ProducerSettings
 from millstream.model.errors import MillstreamError
@@ -89,12 +91,18 @@ def produce(
     compression: Annotated[
         Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
     ] = Compression.NONE,
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            "--on-error", help="What to do about a line that is too long, or with --json no record."
+        ),
+    ] = OnError.STOP,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write the lines of standard input to a topic, one record each.
 
-    With --json a line that is not a record ends the command; what was read before it is sent, and
-    the error says how many records that were.
+    A line that is too long for the topic, or with --json is not a record, ends the command; what
+    was read before it is sent, and the error says which line it is and how many records were sent.
     """
     if as_json and (key_separator is not None or empty_is_null):
         raise UsageError("--json does not go with --key-separator and --null")
@@ -111,14 +119,17 @@ def produce(
     deliveries = Deliveries()
     with open_producer(bootstrap, acks, compression) as producer:
         producer.partitions_for(topic)
-        with StoppableInput(sys.stdin.fileno()) as source:
+        gate = LineGate(limits_of(bootstrap, topic, compression.codec), on_error)
+        waiting = Waiting(producer.unreachable, deliveries.unknown)
+        with waiting, StoppableInput(sys.stdin.fileno()) as source:
             try:
-                _send_lines(source, producer, topic, rules, deliveries)
+                _send_lines(source, producer, topic, rules, gate, deliveries)
             except MillstreamError as error:
                 producer.close()  # the outcome of what was handed over is known after this
                 raise CommandFailedError(f"{sentence(error)}; {deliveries.told()}") from error
             producer.close(LAST_SENDS_S if source.exit_code else None)
     if source.exit_code:
+        complain(f"{counted(deliveries.delivered, 'record')} written")
         deliveries.tell_unsent()
         raise typer.Exit(source.exit_code)
     if deliveries.first_error is not None:
@@ -130,12 +141,13 @@ def _send_lines(
     producer: Producer,
     topic: str,
     rules: LineRules,
+    gate: LineGate,
     deliveries: Deliveries,
 ) -> None:
     """Hand every line over until the input ends or a record could not be delivered.
 
-    Raises LineError with the number of a line that is not a record, and what ``Producer.send``
-    raises.
+    Raises BadLineError with the number of a line that is not a record of the topic, and what
+    ``Producer.send`` raises.
     """
     number = 0
     for lines in _lines_of(source):
@@ -145,7 +157,13 @@ def _send_lines(
             try:
                 line = parse_line(text, rules)
             except LineError as error:
-                raise LineError(f"line {number} is not a record: {error}") from None
+                gate.reject(f"line {number:,}", f"it is not a record: {error}")
+                continue
+            reason = gate.limits.refusal(line.value, line.key, line.headers)
+            if reason is not None:
+                gate.reject(f"line {number:,}", reason)
+                continue
+            deliveries.handed_over += 1
             producer.send(
                 topic,
                 line.value,
@@ -166,6 +184,7 @@ class Deliveries:
         self.first_error: Exception | None = None
         self.delivered = 0
         self.failed = 0
+        self.handed_over = 0
 
     def __call__(self, _: RecordMetadata | None, error: Exception | None) -> None:
         """Count one outcome, and keep the first error."""
@@ -174,6 +193,10 @@ class Deliveries:
         else:
             self.first_error = self.first_error or error
             self.failed += 1
+
+    def unknown(self) -> int:
+        """Return how many of the records that were handed over have no outcome yet."""
+        return self.handed_over - self.delivered - self.failed
 
     def told(self) -> str:
         """Return how many records were sent, and how many failed."""

@@ -70,6 +70,8 @@ class Progress(TerminalBar):
     def __init__(self, *, total_bytes: int | None, shows_records: bool = True) -> None:
         self.bytes = 0
         self.records = 0
+        self.under_way = 0
+        """Records that were handed over and have no outcome yet."""
         self._shows_records = shows_records
         super().__init__(total=total_bytes, records=0)
 

@@ -21,10 +21,14 @@ _ATTEMPT_S: Final = 1.0
 _PAUSE_S: Final = 0.1
 
 
+class NoBrokerError(CommandFailedError):
+    """Nothing listens at any of the addresses."""
+
+
 def wait_for_a_broker(addresses: Sequence[Address], patience_ms: float = PATIENCE_MS) -> None:
     """Return once one of the addresses may be that of a broker.
 
-    Raises CommandFailedError when all of them refuse connections for so long, or have no address.
+    Raises NoBrokerError when all of them refuse connections for so long, or have no address.
     One that does not answer at all is left to the client, which waits for it.
     """
     deadline = time.monotonic() + patience_ms / 1000
@@ -36,7 +40,7 @@ def wait_for_a_broker(addresses: Sequence[Address], patience_ms: float = PATIENC
                 return
             refusals.append(f"{address}: {refusal}")
         if time.monotonic() >= deadline:
-            raise CommandFailedError(
+            raise NoBrokerError(
                 f"no broker answers at {', '.join(refusals)} "
                 "(-b or MILLSTREAM_BOOTSTRAP_SERVERS names other brokers)"
             )

@@ -16,6 +16,12 @@ FORMAT_HELP: Final = (
     "%h headers, %K and %S their lengths; \\n and \\t work."
 )
 
+DECODE_HELP: Final = (
+    "What keys and values are, as key=FORMAT, value=FORMAT, or FORMAT for values: avro, protobuf "
+    "or json of a schema registry; avro:FILE for a schema in a file; or kcat's letters for packed "
+    "numbers, as i or >q. May be repeated."
+)
+
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)|([^%\\]+)", re.DOTALL)
 

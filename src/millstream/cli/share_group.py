@@ -77,7 +77,7 @@ def print_share_description(group: dict[str, object]) -> None:
     assert isinstance(members, list)
     print(
         f"group {group['group']}  share  {group['state']}  {counted(len(members), 'member')}  "
-        f"lag {group['lag']} records"
+        f"lag {counted(int(str(group['lag'])), 'record')}"
     )
     print_rows(rows, {key: key for key in ("topic", "partition", "start", "end", "lag")})
     if members:

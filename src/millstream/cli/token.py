@@ -193,7 +193,7 @@ def _principal(text: str) -> str:
     try:
         return str(parse_principal(text))
     except ValueError:
-        raise UsageError(f"{text!r} is no principal, as User:ann is") from None
+        raise UsageError(f"{text!r} is not a principal such as User:ann") from None
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -18,7 +18,14 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
-from millstream.cli.output import Row, counted, human_bytes, print_json, print_rows
+from millstream.cli.output import (
+    Row,
+    counted,
+    human_bytes,
+    is_for_a_person,
+    print_json,
+    print_rows,
+)
 from millstream.cli.partition_ends import offsets_at
 from millstream.cli.replica_count import change_replication_factor
 from millstream.cli.setting_names import refuse_unknown_settings
@@ -84,10 +91,17 @@ def create(
     _report(outcomes, "created", tolerated)
 
 
+_INTERNAL: Final = "__"
+"""How the names of topics begin that programs keep for themselves."""
+
+
 @app.command("list")
 def list_(
     internal: Annotated[
-        bool, typer.Option("--internal", help="The broker's own topics too.")
+        bool,
+        typer.Option(
+            "--internal", help="Also topics that brokers and programs keep for themselves: __NAME."
+        ),
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -96,6 +110,8 @@ def list_(
     """List topics."""
     with open_admin(bootstrap, timeout) as admin:
         names = admin.list_topics(include_internal=internal)
+        if not internal:
+            names = [each for each in names if not each.startswith(_INTERNAL)]
         # A topic may be deleted in between.
         found = [each.value for each in admin.describe_topics(names).values() if each.value]
     rows: list[Row] = [
@@ -180,6 +196,11 @@ def _print_description(described: dict[str, object]) -> None:
     configs = described["configs"]
     assert isinstance(rows, list)
     assert isinstance(configs, dict)
+    headings = {key: key.replace("_", " ") for key in rows[0]}
+    if not is_for_a_person():
+        named = [{"topic": str(described["topic"]), **row} for row in rows]
+        print_rows(named, {"topic": "topic"} | headings)
+        return
     total = sum(row["bytes"] or 0 for row in rows)
     print(
         f"topic {described['topic']}  id {described['topic_id']}  "
@@ -188,7 +209,7 @@ def _print_description(described: dict[str, object]) -> None:
     )
     for name, value in configs.items():
         print(f"  {name}={value}")
-    print_rows(rows, {key: key.replace("_", " ") for key in rows[0]})
+    print_rows(rows, headings)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.client_options import settings_of
-from millstream.cli.output import counted, human_bytes, print_json, print_rows
+from millstream.cli.output import counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.cli.partition_ends import ends_of
 from millstream.cli.topic_records import Topic
 from millstream.client import Admin, Consumer
@@ -188,7 +188,12 @@ def _sizes(values: Iterable[int]) -> dict[str, int] | None:
 def _print(found: dict[str, object]) -> None:
     rows = found["partitions"]
     assert isinstance(rows, list)
-    print_rows(rows, {key: key.replace("_", " ") for key in rows[0]})
+    headings = {key: key.replace("_", " ") for key in rows[0]}
+    if not is_for_a_person():
+        named = [{"topic": str(found["topic"]), **row} for row in rows]
+        print_rows(named, {"topic": "topic"} | headings)
+        return
+    print_rows(rows, headings)
     read = found["read"]
     assert isinstance(read, int)
     print(f"{found['topic']}: read {counted(read, 'record')}")

@@ -40,6 +40,7 @@ from millstream.client.errors import ClosedError, ForkedError
 from millstream.client.metadata import Partition
 from millstream.client.references import read_given
 from millstream.client.security import open_security
+from millstream.client.settings import Address
 from millstream.client.thread_loop import ThreadLoop
 from millstream.client.traced import open_tracing
 from millstream.client.user_thread import UserThread
@@ -421,6 +422,10 @@ class Consumer(Closing, Generic[K, V]):
         self._thread.call(lambda: self._core.enforce_rebalance(reason))
 
     # --- the rest --------------------------------------------------------------------------------
+
+    def unreachable(self) -> list[Address]:
+        """Return the brokers that cannot be connected to, while it is tried."""
+        return self._core.network.unreachable()
 
     def metrics(self) -> dict[tuple[str, str], float]:
         """Return the metrics by (group, name), named as in Kafka's Java client."""

@@ -54,6 +54,7 @@ from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.client.references import looked_up
 from millstream.client.security import open_security
+from millstream.client.settings import Address
 from millstream.client.thread_loop import ThreadLoop, check_may_wait
 from millstream.client.traced import open_tracing
 from millstream.model.deferred import Deferred, spawn
@@ -379,6 +380,10 @@ class Producer(Closing):
         self._open(topic)
         known = self._core.metadata.known(topic)
         return list(known.partitions) if known is not None else []
+
+    def unreachable(self) -> list[Address]:
+        """Return the brokers that cannot be connected to, while it is tried."""
+        return self._core.network.unreachable()
 
     def metrics(self) -> dict[tuple[str, str], float]:
         """Return the metrics by (group, name), named as in the Java client."""

@@ -122,7 +122,7 @@ class TokenSource:
         if expires_at_s is None:
             expires_at_s = expiry_of(text)
         if expires_at_s is not None and not isinstance(expires_at_s, int | float):
-            raise AuthenticationError("the source of tokens returned an end that is no number")
+            raise AuthenticationError("the source of tokens returned an end that is not a number")
         token = Token(text, self._clock(), expires_at_s)
         if expires_at_s is not None and not self._is_valid(token):
             raise AuthenticationError("the source of tokens returned one that has expired")

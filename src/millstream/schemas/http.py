@@ -240,8 +240,8 @@ def _unreachable(reason: object, address: str) -> RegistryAwayError | RegistryRe
 
 def _no_registry(address: str) -> str:
     return (
-        f"what answers at {_shown(address)} is no schema registry with Confluent's API: give its "
-        "address, with the path if it has one"
+        f"what answers at {_shown(address)} is not a schema registry with Confluent's API: give "
+        "its address, with the path if it has one"
     )
 
 

@@ -59,13 +59,16 @@ TOPIC = ("--topic", "t", *RULE)
     [
         (("add", *TOPIC, "cluster-action"), "cluster-action has no meaning for a topic: it takes"),
         (("add", "--group", "g", *RULE, "write"), "write has no meaning for a group"),
-        (("add", *TOPIC, "read", "--host", "10.0.0.0/8"), "'10.0.0.0/8' is no address of one"),
-        (("add", *TOPIC, "read", "--host", "example.com"), "'example.com' is no address of one"),
+        (("add", *TOPIC, "read", "--host", "10.0.0.0/8"), "'10.0.0.0/8' is not the address of one"),
+        (
+            ("add", *TOPIC, "read", "--host", "example.com"),
+            "'example.com' is not the address of one",
+        ),
         (("add", "--topic", "", *RULE, "read"), "the name of the resource is empty"),
         (("add", "--cluster", "--prefix", *RULE, "create"), "--prefix is for names"),
         (("check", "User:ann", "read", "--topic", "t", "--host", "nonsense"), "'nonsense' is no"),
         (("check", "User:ann", "create-tokens", "--topic", "t"), "has no meaning for a topic"),
-        (("list", "--principal", "ann"), "'ann' is no principal, as User:ann is"),
+        (("list", "--principal", "ann"), "'ann' is not a principal such as User:ann"),
     ],
 )
 def test_what_would_never_match_is_refused_before_a_broker_is_asked(

@@ -250,3 +250,37 @@ def test_a_pipeline_takes_them_where_its_file_says_nothing(
     }
     assert main(["pipeline", "check", str(file), "--command-config", str(settings)]) == 0
     assert "hits" in capsys.readouterr().out
+
+
+def test_every_command_that_asks_brokers_takes_a_timeout() -> None:
+    import typer.main
+
+    root = typer.main.get_command(app.build([]))
+    client_options.add_client_options(root)
+    lacking: list[str] = []
+
+    def look(command: object, name: str) -> None:
+        for each, below in getattr(command, "commands", {}).items():
+            look(below, f"{name} {each}")
+        options = [one for param in getattr(command, "params", ()) for one in param.opts]
+        assert options.count("--timeout") <= 1, name
+        if "--bootstrap-server" in options and "--timeout" not in options:
+            lacking.append(name)
+
+    look(root, "millstream")
+    assert lacking == []
+
+
+def test_a_timeout_holds_for_what_waits_and_a_setting_counts_more() -> None:
+    client_options._take_timeout("3s")
+    assert settings_of(AdminSettings) == {"default.api.timeout.ms": "3000"}
+    assert settings_of(ProducerSettings) == {"max.block.ms": "3000"}
+    give("max.block.ms=7")
+    assert settings_of(ProducerSettings) == {"max.block.ms": "7"}
+    client_options._take_timeout(None)
+
+
+@pytest.mark.parametrize("words", [["consume", "t"], ["group", "list"], ["ingest", "f", "-t", "t"]])
+def test_a_timeout_that_is_none(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--timeout", "soon"]) == 2
+    assert "--timeout" in capfd.readouterr().err

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from millstream.cli.ingest import LARGEST_BATCH_BYTES, read_batches
+from millstream.cli.ingest_batches import LARGEST_BATCH_BYTES, read_batches
 from millstream.records.builder import BatchOptions
 from millstream.records.rows import encode_rows
 

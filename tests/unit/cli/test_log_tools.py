@@ -129,7 +129,7 @@ def test_verify_takes_one_partition(kafka: Path, capfd: Captured) -> None:
 def test_a_directory_that_is_none_of_ours(tmp_path: Path, capfd: Captured) -> None:
     for command in ("verify", "tree", "migrate"):
         assert main(["log", command, str(tmp_path)]) == 1
-        assert "is no log directory" in capfd.readouterr().err
+        assert "is not a log directory" in capfd.readouterr().err
 
 
 def test_explain_offset(orders: Path, capfd: Captured) -> None:
@@ -192,7 +192,7 @@ def test_explain_passes_over_what_compaction_took(kafka: Path, capfd: Captured) 
     [
         (["orders-0"], "give one of --offset and --timestamp", 2),
         (["orders-0", "-o", "1", "-t", "15m"], "give one of --offset and --timestamp", 2),
-        (["orders", "-o", "1"], "'orders' is no TOPIC-PARTITION", 2),
+        (["orders", "-o", "1"], "'orders' is not TOPIC-PARTITION", 2),
         (["orders-9", "-o", "1"], "say where it lies with --data-dir", 1),
     ],
 )
@@ -329,7 +329,7 @@ def test_explain_says_where_no_batch_begins(orders: Path, capfd: Captured) -> No
     record = objects(capfd)[-1]
     assert (
         record["damage"]
-        == f"{len(data) - position} bytes at position {position} are no whole batch"
+        == f"{len(data) - position} bytes at position {position} are not a whole batch"
     )
 
 

@@ -127,9 +127,9 @@ def test_a_fault_that_passes_says_nothing_of_the_schema(
     [
         (Fault(401, b"{}"), "refuses us .401."),
         (Fault(403, b"{}"), "refuses us .403."),
-        (Fault(404, b"<html>not here</html>"), "is no schema registry"),
+        (Fault(404, b"<html>not here</html>"), "is not a schema registry"),
         (Fault(404, b'{"error_code": 404, "message": "HTTP 404"}'), "404.*HTTP 404"),
-        (Fault(200, b"<html>Please log in</html>"), "is no schema registry"),
+        (Fault(200, b"<html>Please log in</html>"), "is not a schema registry"),
         (Fault(200, b'{"hello": 1}'), "has no schema"),
     ],
     ids=["401", "403", "404", "404 of a path", "page", "other"],

@@ -103,6 +103,8 @@ class _Attempt:
 
 
 _NEVER: Final = float("inf")
+_ABANDONED_MS: Final = 2_000
+"""A connection that failed and is not tried again for so long is not wanted any more."""
 _TLS_ALERT: Final = 0x1503
 """How the answer of a listener with TLS to a client without it begins: an alert of any version."""
 
@@ -161,6 +163,14 @@ class NodeConnection:
     def is_backing_off(self) -> bool:
         """True while the last attempt failed and the next has not been made."""
         return self.failures > 0 and self.state in (State.IDLE, State.WAITING)
+
+    @property
+    def is_failing(self) -> bool:
+        """True if the last attempt failed, and somebody goes on trying."""
+        if self.failures == 0:
+            return False
+        is_idle = self.state is State.IDLE
+        return not is_idle or self._loop.now_ms() < self._retry_at_ms + _ABANDONED_MS
 
     @property
     def retry_at_ms(self) -> float:

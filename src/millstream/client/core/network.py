@@ -323,6 +323,16 @@ class Network:
         }
         self.update_brokers(brokers, response.controller_id)
 
+    def unreachable(self) -> list[Address]:
+        """Return the brokers that are tried to be connected to, in vain. From any thread."""
+        found, connected = set(), set()
+        for connection in list(self._connections.values()):
+            if connection.state is State.READY:
+                connected.add(connection.address)
+            elif connection.is_failing:
+                found.add(connection.address)
+        return sorted(found - connected, key=str)
+
     def serves(self, node_id: int, key: ApiKey) -> bool:
         """Return True when a broker that is ready advertises an API."""
         connection = self._connections.get((node_id, Purpose.DATA))

@@ -139,7 +139,7 @@ class Partitions:
                 slots.append(None)
             self._take_state(image, index, state, is_new=is_new)
         if created:
-            log.info("topic %s: %d partitions", image.name, len(image.partitions))
+            log.info("topic %s, partitions: %d", image.name, len(image.partitions))
 
     def _with_settings_in_force(self, image: TopicImage) -> TopicImage:
         """Return the image with the settings object that the topic's partitions have, where its own

@@ -61,6 +61,17 @@ _OF_CATALOGUES: Final = frozenset(
 
 _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 20.0
+_OF_A_PATH: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
 _ATTEMPTS_WITHOUT_PROGRESS: Final = 5
 
 
@@ -215,7 +226,8 @@ class _Attempts:
         self._failures += 1
         is_patient = self._follows and self._has_begun and may_pass(error)
         is_enough = not is_patient and self._failures >= _ATTEMPTS_WITHOUT_PROGRESS
-        if is_enough or self._should_stop() or _is_fatal(error):
+        is_of_the_place = not self._has_begun and _is_of_a_path(error)
+        if is_enough or is_of_the_place or self._should_stop() or _is_fatal(error):
             raise error
         doublings = min(self._failures - 1, 10)
         return min(_FIRST_PAUSE_S * float(2**doublings), _LONGEST_PAUSE_S)
@@ -255,6 +267,11 @@ def may_pass(error: Exception) -> bool:
     if isinstance(error, MillstreamError):
         return False
     return any(f"{kind.__name__}:" in str(error) for kind in (*_PASSING, *_UNREACHABLE))
+
+
+def _is_of_a_path(error: Exception) -> bool:
+    """Tell whether the system refuses the path of the table, which it will do again."""
+    return isinstance(error, OSError) and error.errno in _OF_A_PATH
 
 
 def _is_of_a_store(error: Exception) -> bool:

@@ -87,3 +87,32 @@ def test_it_does_not_wait_for_what_does_not(
     with pytest.raises(type(error)):
         run(error, monkeypatch, tmp_path, follow=True)
     assert max(len(seen), 1) == starts
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file or directory", "/nope"),
+        NotADirectoryError(20, "Not a directory", "file/t"),
+        PermissionError(13, "Permission denied", "/root/t"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_not_tried_again(
+    error: OSError, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    starts = 0
+
+    class NoTable:
+        def run(self, should_stop: Any) -> None:
+            nonlocal starts
+            starts += 1
+            raise error
+
+    monkeypatch.setattr(jobs, "_loader", lambda *_: NoTable())
+    monkeypatch.setattr(jobs, "_sleep", lambda *_: None)
+    settings = LoadSettings(
+        source={"subscribe": "t"}, table=TableName("delta", tmp_path / "t"), follow=True
+    )
+    with pytest.raises(type(error)):
+        jobs.run_load(settings)
+    assert starts == 1
