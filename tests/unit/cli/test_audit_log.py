@@ -108,13 +108,13 @@ def test_lines_that_are_no_records_are_counted(
     assert main(["audit-log", "--file", str(path)]) == 0
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == before
-    assert "3 of the lines are no records" in err
+    assert "3 of the lines are not records" in err
 
 
 def test_a_file_of_something_else_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "other").write_text("listeners=PLAINTEXT://:9092\nnode.id=1\n")
     assert main(["audit-log", "--file", str(tmp_path / "other")]) == 1
-    assert "2 of the lines are no records" in capsys.readouterr().err
+    assert "2 of the lines are not records" in capsys.readouterr().err
 
 
 def test_a_kind_that_is_none_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:

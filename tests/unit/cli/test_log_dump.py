@@ -78,7 +78,7 @@ def test_a_log_that_ends_inside_a_batch(tmp_path: Path, capfd: pytest.CaptureFix
     assert main(["log", "dump", str(path), "--json"]) == 1
     said = capfd.readouterr()
     assert [json.loads(line)["is_valid"] for line in said.out.splitlines()] == [True]
-    assert "no whole batch" in said.err
+    assert "not a whole batch" in said.err
 
 
 def test_of_what_recovery_kept_every_whole_batch_is_shown(
