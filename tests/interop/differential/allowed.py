@@ -185,7 +185,12 @@ ALLOWED += (
     Allowed("AlterClientQuotas/the_same_entity_*", "entries: Kafka has 1 elements", ENTITIES),
     Allowed("Authorization/topics_created_on_use/*", r"\.topics\.\[name=\$one\]", CREATED),
     Allowed("DescribeConfigs/*", r"\[name=super\.users\]", SETTINGS),
-    Allowed("DescribeConfigs/*", r"\[name=errors\.deadletterqueue\.", DEAD_LETTERS),
+    Allowed("*", r"\[name=errors\.deadletterqueue\.", DEAD_LETTERS),
+    Allowed(
+        "CreateTopics/setting/errors_deadletter",
+        "error_code: Kafka 40, here 0|Unknown topic config name",
+        DEAD_LETTERS,
+    ),
     Allowed("IncrementalAlterConfigs/setting_of_the_broker/*", "Kafka 0, here 42", UNREAD),
 )
 
