@@ -379,7 +379,7 @@ def test_a_broker_that_is_killed_loses_no_record_that_was_written(tmp_path: Path
         wait_until(lambda: path.read_bytes().count(b"\n") == 52, "the line after the torn one")
         shown = plain(broker, "audit-log", "--file", str(path))
         assert shown.count("Produce Write Topic t") == 51
-        assert "1 of the lines are no records" in shown
+        assert "1 of the lines are not records" in shown
         ids = [
             json.loads(line)["id"] for line in path.read_text().splitlines() if "half" not in line
         ]

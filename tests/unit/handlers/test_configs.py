@@ -103,7 +103,7 @@ def test_a_topics_settings(broker: AdminBroker, version: int) -> None:
     result = describe(broker, TOPIC, "t", version=version)
     assert (result.error_code, result.error_message) == (0, "")
     told = {config.name: config for config in result.configs}
-    assert len(told) == 35  # 33 of Kafka 4.3, flush.policy and record.validation
+    assert len(told) == 36  # 33 of Kafka 4.3, one of 4.4, flush.policy and record.validation
     own = told["retention.ms"]
     assert (own.value, own.config_source, own.read_only, own.is_sensitive) == ("5", 1, False, False)
     assert own.synonyms == []

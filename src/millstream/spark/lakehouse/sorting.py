@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _DIRECTIONS: Final = {"asc": False, "desc": True}
 
@@ -47,6 +47,8 @@ def _field(words: Sequence[str]) -> SortField:
 
 def check_sort_by(fields: Sequence[SortField], schema: pa.Schema) -> None:
     """Raise ConfigError unless the columns are there and their values have one order."""
+    import pyarrow as pa
+
     for field in fields:
         if schema.get_field_index(field.column) < 0:
             raise ConfigError(
@@ -61,6 +63,8 @@ def check_sort_by(fields: Sequence[SortField], schema: pa.Schema) -> None:
 
 def in_order(rows: pa.Table, fields: Sequence[SortField]) -> pa.Table:
     """Return rows in an order; as they are without one. Columns that they lack are passed over."""
+    import pyarrow.compute as pc
+
     keys = [
         (field.column, "descending" if field.descending else "ascending")
         for field in fields
