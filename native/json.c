@@ -5,12 +5,8 @@
  * is read with it, or join the object after it. So each is checked here, byte by byte and once, and
  * whoever reads the lines may count on one row for each. */
 #include "binary_in.h"
-#include "utf8.h"
+#include "json_scan.h"
 
-#include <string.h>
-
-#define HIGH 0x8080808080808080ull
-#define ONES 0x0101010101010101ull
 #define MOST_DEEP 64
 
 /* Where the text of a value is; start is NULL where there is none. */
@@ -20,161 +16,41 @@ typedef struct {
 } span;
 
 typedef struct {
-    const uint8_t *at;
-    const uint8_t *end;
     const ms_json_columns *columns;
-    span *fields;    /* of each column, if they are asked for, or NULL */
-    int64_t field;   /* the column of the field that is being read, or -1 */
-    int64_t next;    /* the column that the next field probably goes to */
+    span *spans;   /* of each column, if they are asked for, or NULL */
+    int64_t field; /* the column of the field that is being read, or -1 */
+    int64_t next;  /* the column that the next field probably goes to */
     int64_t deepest;
-    int high;        /* bytes above 127 were seen */
-    int breaks;      /* line breaks were seen */
-} scan;
-
-static void skip_space(scan *s) {
-    while (s->at < s->end) {
-        uint8_t c = *s->at;
-        if (c == '\n' || c == '\r')
-            s->breaks = 1;
-        else if (c != ' ' && c != '\t')
-            return;
-        s->at++;
-    }
-}
-
-/* Four hexadecimal digits; -1 where there are others. */
-static int32_t hex4(const uint8_t *at, const uint8_t *end) {
-    int32_t number = 0;
-    if (end - at < 4) return -1;
-    for (int i = 0; i < 4; i++) {
-        uint8_t c = at[i], low = c | 32;
-        if (c >= '0' && c <= '9')
-            number = number << 4 | (c - '0');
-        else if (low >= 'a' && low <= 'f')
-            number = number << 4 | (low - 'a' + 10);
-        else
-            return -1;
-    }
-    return number;
-}
-
-static int skip_escape(scan *s) {
-    int32_t unit, second;
-    if (++s->at >= s->end) return 0;
-    switch (*s->at++) {
-    case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
-        return 1;
-    case 'u':
-        break;
-    default:
-        return 0;
-    }
-    if ((unit = hex4(s->at, s->end)) < 0) return 0;
-    s->at += 4;
-    if (unit < 0xD800 || unit > 0xDFFF) return 1;
-    if (unit > 0xDBFF || s->end - s->at < 6 || s->at[0] != '\\' || s->at[1] != 'u') return 0;
-    second = hex4(s->at + 2, s->end);
-    s->at += 6;
-    return second >= 0xDC00 && second <= 0xDFFF;
-}
-
-/* Goes from behind the opening quote to behind the closing one. */
-static int skip_string(scan *s) {
-    for (;;) {
-        uint64_t word, quotes, slashes, special;
-        uint8_t c;
-        while (s->end - s->at >= 8) {
-            memcpy(&word, s->at, 8);
-            quotes = word ^ (ONES * '"');
-            slashes = word ^ (ONES * '\\');
-            special = ((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes);
-            special |= (word - ONES * 0x20) & ~word;
-            special = (special | word) & HIGH;
-            if (special) { /* the lowest byte that is told is one; those above may not be */
-                s->at += __builtin_ctzll(special) >> 3;
-                break;
-            }
-            s->at += 8;
-        }
-        if (s->at >= s->end) return 0;
-        c = *s->at;
-        if (c == '"') {
-            s->at++;
-            return 1;
-        }
-        if (c < 0x20) return 0;
-        if (c == '\\') {
-            if (!skip_escape(s)) return 0;
-            continue;
-        }
-        s->high |= c >> 7;
-        s->at++;
-    }
-}
-
-static int skip_digits(scan *s) {
-    const uint8_t *first = s->at;
-    while (s->at < s->end && *s->at >= '0' && *s->at <= '9') s->at++;
-    return s->at > first;
-}
-
-/* The kind of a number; 0 when it is none. */
-static int skip_number(scan *s) {
-    int kind = MS_JSON_INTEGER;
-    if (*s->at == '-') s->at++;
-    if (s->at >= s->end) return 0;
-    if (*s->at == '0')
-        s->at++;
-    else if (!skip_digits(s))
-        return 0;
-    if (s->at < s->end && *s->at == '.') {
-        s->at++;
-        kind = MS_JSON_FRACTION;
-        if (!skip_digits(s)) return 0;
-    }
-    if (s->at < s->end && (*s->at | 32) == 'e') {
-        s->at++;
-        kind = MS_JSON_FRACTION;
-        if (s->at < s->end && (*s->at == '+' || *s->at == '-')) s->at++;
-        if (!skip_digits(s)) return 0;
-    }
-    return kind;
-}
-
-static int skip_word(scan *s, const char *word, int64_t length) {
-    if (s->end - s->at < length || memcmp(s->at, word, (size_t)length)) return 0;
-    s->at += length;
-    return 1;
-}
+} wanted_fields;
 
 /* What the column of this name takes; everything where there is none. */
-static int kinds_of(scan *s, const uint8_t *name, int64_t length) {
-    const ms_json_columns *columns = s->columns;
-    int64_t i = s->next;
+static int kinds_of(wanted_fields *fields, const uint8_t *name, int64_t length) {
+    const ms_json_columns *columns = fields->columns;
+    int64_t i = fields->next;
     for (int64_t tried = 0; tried < columns->count; tried++, i++) {
         int64_t start;
         if (i >= columns->count) i = 0;
         start = columns->offsets[i];
         if (columns->offsets[i + 1] - start == length &&
             !memcmp(columns->names + start, name, (size_t)length)) {
-            s->next = i + 1;
-            s->field = i;
+            fields->next = i + 1;
+            fields->field = i;
             return columns->kinds[i];
         }
     }
-    s->field = -1;
+    fields->field = -1;
     return 0xFF;
 }
 
 /* Begins a field whose value is asked for. Returns 0 for a name that may be another one's too: with
  * an escape, or there before. */
-static int begin_field(scan *s, const uint8_t *name, int64_t length) {
+static int begin_field(const wanted_fields *fields, const uint8_t *name, int64_t length) {
     if (memchr(name, '\\', (size_t)length)) return 0;
-    return s->field < 0 || !s->fields[s->field].start;
+    return fields->field < 0 || !fields->spans[fields->field].start;
 }
 
 /* Whether the whole value is one object, and of the columns' kinds. */
-static int check_value(scan *s) {
+static int check_value(scan *s, wanted_fields *fields) {
     uint64_t objects = 0; /* bit d: what is open at depth d + 1 is an object */
     int64_t depth = 0;
     int wanted = MS_JSON_OBJECT, other = 0, kind;
@@ -188,7 +64,7 @@ value:
     case '[':
         kind = *s->at == '{' ? MS_JSON_OBJECT : MS_JSON_LIST;
         if (depth == 1 && !(wanted & kind)) other = 1;
-        if (depth >= s->deepest) return MS_NO_OBJECT;
+        if (depth >= fields->deepest) return MS_NO_OBJECT;
         objects &= ~(1ull << depth);
         objects |= (uint64_t)(kind == MS_JSON_OBJECT) << depth;
         depth++;
@@ -221,7 +97,7 @@ value:
     }
     if (depth == 1 && !(wanted & kind)) other = 1;
 after:
-    if (depth == 1 && s->fields && s->field >= 0) s->fields[s->field].end = s->at;
+    if (depth == 1 && fields->spans && fields->field >= 0) fields->spans[fields->field].end = s->at;
     skip_space(s);
     if (s->at >= s->end) return MS_NO_OBJECT;
     if (*s->at == ',') {
@@ -242,21 +118,24 @@ key:
     name = ++s->at;
     if (!skip_string(s)) return MS_NO_OBJECT;
     if (depth == 1) {
-        wanted = kinds_of(s, name, s->at - 1 - name);
-        if (s->fields && !begin_field(s, name, s->at - 1 - name)) other = 1;
+        wanted = kinds_of(fields, name, s->at - 1 - name);
+        if (fields->spans && !begin_field(fields, name, s->at - 1 - name)) other = 1;
     }
     skip_space(s);
     if (s->at >= s->end || *s->at != ':') return MS_NO_OBJECT;
     s->at++;
     skip_space(s);
-    if (depth == 1 && s->fields && s->field >= 0) s->fields[s->field].start = s->at;
+    if (depth == 1 && fields->spans && fields->field >= 0)
+        fields->spans[fields->field].start = s->at;
     goto value;
 }
 
 int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_columns *columns,
                       int64_t most_deep, uint8_t *out, int64_t capacity, int64_t *starts,
                       uint8_t *states, ms_fault *fault) {
-    int64_t written = 0, next = 0;
+    int64_t written = 0;
+    wanted_fields fields = {.columns = columns};
+    fields.deepest = most_deep < MOST_DEEP ? most_deep : MOST_DEEP;
     fault->code = MS_OK;
     for (int64_t row = 0; row < rows; row++) {
         const uint8_t *data;
@@ -273,10 +152,9 @@ int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_co
             data = (const uint8_t *)"{}";
             length = 2;
         } else {
-            s = (scan){.at = data, .end = data + length, .columns = columns, .next = 0};
-            s.deepest = most_deep < MOST_DEEP ? most_deep : MOST_DEEP;
-            s.next = next < columns->count ? next : 0;
-            state = check_value(&s);
+            s = (scan){.at = data, .end = data + length};
+            fields.next = 0;
+            state = check_value(&s, &fields);
             if (state != MS_NO_OBJECT && s.high && !is_utf8(data, data + length))
                 state = MS_NO_OBJECT;
         }
@@ -301,9 +179,10 @@ int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_co
 int64_t ms_json_fields(const ms_binary_in *values, int64_t rows, const ms_json_columns *columns,
                        uint8_t *out, int64_t capacity, int32_t *offsets, uint8_t *present,
                        uint8_t *states, ms_fault *fault) {
-    span fields[MS_JSON_MOST_FIELDS];
+    span spans[MS_JSON_MOST_FIELDS];
     int32_t written[MS_JSON_MOST_FIELDS] = {0};
-    int64_t count = columns->count, next = 0;
+    int64_t count = columns->count;
+    wanted_fields fields = {.columns = columns, .spans = spans, .deepest = MOST_DEEP};
     fault->code = MS_OK;
     if (count > MS_JSON_MOST_FIELDS) {
         fault->code = MS_CAPACITY;
@@ -318,14 +197,11 @@ int64_t ms_json_fields(const ms_binary_in *values, int64_t rows, const ms_json_c
             fault->index = row;
             return -1;
         }
-        memset(fields, 0, sizeof fields);
+        memset(spans, 0, sizeof spans);
         if (length >= 0) {
-            scan s = {.at = data, .end = data + length, .columns = columns, .fields = fields};
-            s.field = -1;
-            s.next = next;
-            s.deepest = MOST_DEEP;
-            state = check_value(&s);
-            next = s.next < count ? s.next : 0;
+            scan s = {.at = data, .end = data + length};
+            fields.field = -1;
+            state = check_value(&s, &fields);
             if (state != MS_NO_OBJECT && s.high && !is_utf8(data, data + length))
                 state = MS_NO_OBJECT;
         }
@@ -333,15 +209,15 @@ int64_t ms_json_fields(const ms_binary_in *values, int64_t rows, const ms_json_c
         for (int64_t i = 0; i < count; i++) {
             int64_t size = 0;
             offsets[i * (rows + 1) + row] = written[i];
-            present[i * rows + row] = state == MS_LINE && fields[i].start;
+            present[i * rows + row] = state == MS_LINE && spans[i].start;
             if (!present[i * rows + row]) continue;
-            size = fields[i].end - fields[i].start;
+            size = spans[i].end - spans[i].start;
             if (MS_UNLIKELY(capacity - written[i] < size || INT32_MAX - written[i] < size)) {
                 fault->code = MS_CAPACITY;
                 fault->index = row;
                 return -1;
             }
-            memcpy(out + i * capacity + written[i], fields[i].start, (size_t)size);
+            memcpy(out + i * capacity + written[i], spans[i].start, (size_t)size);
             written[i] += (int32_t)size;
         }
     }

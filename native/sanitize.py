@@ -20,6 +20,7 @@ TESTS = (
     "tests/property/test_kernel_fuzz.py",
     "tests/property/test_native_codec.py",
     "tests/property/test_avro_kernel.py",
+    "tests/property/test_json_columns.py",
 )
 FLAGS = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

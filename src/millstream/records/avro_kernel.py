@@ -7,18 +7,16 @@ from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.records import kernel
-from millstream.records.arrow_encoder import as_bytes, bytes_in, describe_binary
 from millstream.records.kernel import Pinned
-from millstream.records.kernel_types import CAPACITY, COLUMN, Fault, Structure
-from millstream.records.out_columns import OutColumns, OutShape
+from millstream.records.kernel_types import Structure
+from millstream.records.out_columns import Filled, OutShape, fill
 
 ABI: Final = 1
 """The version of ``native/avro.h`` that this module describes."""
@@ -109,14 +107,6 @@ class AvroLibrary:
         self.rows = cast(Callable[..., int], rows)
 
 
-@dataclass(frozen=True, slots=True)
-class AvroRows:
-    """The columns of the datums that were read, and the rows of the others."""
-
-    arrays: list[pa.Array]
-    left: npt.NDArray[np.int64]
-
-
 class AvroProgram:
     """Reads the datums of one schema into columns."""
 
@@ -128,31 +118,9 @@ class AvroProgram:
         steps = root.all()
         self._steps = (_Step * len(steps))(*map(self._described, steps))
 
-    def read(self, values: pa.Array) -> AvroRows:
+    def read(self, values: pa.Array) -> Filled:
         """Read a binary column. ValueError if its offsets do not fit its data."""
-        column = as_bytes(values)
-        rows = len(column)
-        described = describe_binary(column)
-        outs = OutColumns(self._shape, rows=rows, data_bytes=bytes_in(column))
-        states = np.empty(rows, np.uint8)
-        written, fault, row = c_int64(), Fault(), 0
-        while True:
-            row = self._call(
-                ctypes.addressof(self._steps),
-                ctypes.addressof(described),
-                row,
-                rows,
-                outs.address,
-                len(self._shape),
-                ctypes.addressof(written),
-                states.ctypes.data,
-                fault.address,
-            )
-            if fault.code == COLUMN:
-                raise ValueError(f"row {fault.index} of a column does not fit its data")
-            if fault.code != CAPACITY:
-                return AvroRows(outs.arrays(written.value), np.flatnonzero(states))
-            outs.grow(fault.index, fault.position)
+        return fill(self._shape, values, partial(self._call, ctypes.addressof(self._steps)))
 
     def _described(self, step: Step) -> _Step:
         text, offsets = 0, 0

@@ -6,13 +6,17 @@ The memory is Arrow's own: what was written becomes arrays without a copy.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import c_int32, c_int64, c_void_p
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.records.kernel_types import Structure
+from millstream.records.arrow_encoder import as_bytes, bytes_in, describe_binary
+from millstream.records.kernel_types import CAPACITY, COLUMN, Fault, Structure
 
 _BITS, _32, _64, _128, _BYTES, _LIST, _STRUCT = range(7)
 """Layouts, as in ``native/arrow_out.h``."""
@@ -89,7 +93,7 @@ class OutShape:
             entries = pa.struct([kind.key_field, kind.item_field])
             self.add(entries, parent=number)
         elif pa.types.is_list(kind):
-            self.add(kind.value_type, parent=number)
+            self.add(kind.value_type, parent=number, has_nulls=has_nulls)
         elif pa.types.is_struct(kind):
             for each in kind:
                 self.add(each.type, parent=number, has_nulls=has_nulls)
@@ -209,3 +213,40 @@ class OutColumns:
             return pa.Array.from_buffers(node.kind, length, [validity, values], children=inside)
         buffers = [validity, values] if node.layout != _BYTES else [validity, values, data]
         return pa.Array.from_buffers(node.kind, length, buffers)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The columns of the values that were read, and the rows of the others."""
+
+    arrays: list[pa.Array]
+    left: npt.NDArray[np.int64]
+
+
+def fill(shape: OutShape, values: pa.Array, read: Callable[..., int]) -> Filled:
+    """Return a binary column as columns. ValueError if its offsets do not fit its data.
+
+    ``read`` is called as ``ms_avro_rows`` is behind its first argument, until all rows are read.
+    """
+    column = as_bytes(values)
+    rows = len(column)
+    described = describe_binary(column)
+    outs = OutColumns(shape, rows=rows, data_bytes=bytes_in(column))
+    states = np.empty(rows, np.uint8)
+    written, fault, row = c_int64(), Fault(), 0
+    while True:
+        row = read(
+            described.address,
+            row,
+            rows,
+            outs.address,
+            len(shape),
+            ctypes.addressof(written),
+            states.ctypes.data,
+            fault.address,
+        )
+        if fault.code == COLUMN:
+            raise ValueError(f"row {fault.index} of a column does not fit its data")
+        if fault.code != CAPACITY:
+            return Filled(outs.arrays(written.value), np.flatnonzero(states))
+        outs.grow(fault.index, fault.position)

@@ -17,6 +17,7 @@ from millstream.records import (
     avro_kernel,
     cleaner_kernel,
     find_kernel,
+    json_columns_kernel,
     json_kernel,
     kernel_types,
     out_columns,
@@ -27,6 +28,7 @@ from millstream.records import (
 NATIVE = Path(__file__).parents[3] / "native"
 MODULES = (
     avro_kernel,
+    json_columns_kernel,
     json_kernel,
     kernel_types,
     out_columns,

@@ -46,4 +46,4 @@ def with_left_ones(
         )
         arrays = [each.take(pa.array(places)) for each in joined]
     kept = pa.array(np.flatnonzero(is_kept)) if rejected else None
-    return Decoded(add_metadata(arrays, columns, batch, kept), rejected)
+    return Decoded(add_metadata(arrays, columns, batch, kept), rejected, found.wider)

@@ -1,6 +1,7 @@
 """json: each value is one JSON object; its fields become columns by name.
 
-The kernel finds the values that are no objects, or have a field that is not of its column's kind,
+The kernel writes columns of the objects that fit them (``native/json_columns.c``). Of those that
+it leaves it finds the values that are no objects, or have a field that is not of its column's kind,
 and makes lines of the others, which Arrow's own reader parses at once. What that does not take is
 left out, and the rest is read in parts around it. Numbers that only a wider column holds are read
 together, too; they are rejected, and the wider column is told. All that was left out is read value
@@ -26,7 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from millstream.records import json_kernel, kernel
+from millstream.records.json_columns_kernel import JsonColumns, json_columns_library
 from millstream.records.json_kernel import LineMaker, Lines
+from millstream.spark.lakehouse.formats.compiled import with_left_ones
 from millstream.spark.lakehouse.formats.fitting import fit, without_integers
 from millstream.spark.lakehouse.formats.format import (
     METADATA,
@@ -113,6 +116,7 @@ class JsonFormat:
             self._open = pa.schema([e.with_type(k) for e, k in kinds_left if k is not None])
         own = {*METADATA.names, *spec.reserved}
         self._taken = {name.casefold(): name for name in (*own, *spec.columns.names)}
+        self._direct = _direct(spec.columns, skip_unknown=not self._evolve)
         library = kernel.library()
         self._makers: tuple[LineMaker, LineMaker] | None = None
         if library is not None and not self._has_maps:
@@ -134,6 +138,12 @@ class JsonFormat:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Read every object."""
+        if self._direct is None or not len(batch):
+            return self._decode_all(batch)
+        found = self._direct.read(batch.column("value"))
+        return with_left_ones(found.arrays, found.left, batch, self._columns, self._decode_all)
+
+    def _decode_all(self, batch: pa.RecordBatch) -> Decoded:
         if self._has_maps:  # which Arrow's reader does not know
             return self._decode_slowly(batch)
         if self._makers is not None:
@@ -298,12 +308,24 @@ class JsonFormat:
     # --- value by value --------------------------------------------------------------------------
 
     def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
-        decoded = decode_rows(batch, self._columns, self._read)
+        no_objects: set[bytes] = set()
+
+        def read(value: bytes) -> Fields:
+            try:
+                found = _read_object(value)
+            except ValueError:
+                no_objects.add(value)
+                raise
+            return self._fields_of(value, found)
+
+        decoded = decode_rows(batch, self._columns, read)
         if not self._evolve:
             return decoded
         rejected = {each.row for each in decoded.rejected}
         seen = self._columns
         for row, value in enumerate(batch.column("value").to_pylist()):
+            if value in no_objects:
+                continue
             try:
                 found = infer([value])
             except (pa.ArrowInvalid, ValueError, RecursionError):
@@ -313,8 +335,7 @@ class JsonFormat:
             seen = merge(seen, found)
         return Decoded(decoded.rows, decoded.rejected, self._wider(seen))
 
-    def _read(self, value: bytes) -> Fields:
-        found = _read_object(value)
+    def _fields_of(self, value: bytes, found: Fields) -> Fields:
         if self._evolve:
             _check_depth(found, _DEEPEST)
             self._check_fixed(value)
@@ -369,6 +390,16 @@ def _split(
     else:
         parts = np.array_split(rows, min(_PARTS, len(rows)))
     return [part for part in reversed(parts) if len(part)]
+
+
+def _direct(columns: pa.Schema, *, skip_unknown: bool) -> JsonColumns | None:
+    library = json_columns_library()
+    if library is None:
+        return None
+    try:
+        return JsonColumns(library, columns, skip_unknown=skip_unknown)
+    except TypeError:
+        return None
 
 
 def _kinds(kind: pa.DataType) -> int:

@@ -1,0 +1,118 @@
+"""JSON objects into Arrow columns in C, ``native/json_columns.c``."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import c_int32, c_int64, c_void_p
+from functools import cache, partial
+from typing import Any, Final, cast
+
+import pyarrow as pa
+
+from millstream.records import kernel
+from millstream.records.kernel import Pinned
+from millstream.records.kernel_types import Structure
+from millstream.records.out_columns import Filled, OutShape, fill
+
+ABI: Final = 1
+"""The version of ``native/json_columns.h`` that this module describes."""
+
+_TEXT, _32, _64, _DOUBLE, _BOOLEAN, _INSTANT, _LOCAL, _OBJECT, _LIST = range(9)
+"""What a column takes, as in ``native/json_columns.h``."""
+
+_TAKES: Final = {
+    pa.string(): _TEXT,
+    pa.int32(): _32,
+    pa.int64(): _64,
+    pa.float64(): _DOUBLE,
+    pa.bool_(): _BOOLEAN,
+    pa.timestamp("us", "UTC"): _INSTANT,
+    pa.timestamp("us"): _LOCAL,
+}
+_DEEPEST: Final = 40
+
+
+class _Field(Structure):
+    """``ms_json_field``."""
+
+    _fields_ = (("name", c_void_p), ("name_size", c_int64), ("takes", c_int64))
+
+
+class JsonColumnsLibrary:
+    """The functions of ``native/json_columns.h``."""
+
+    def __init__(self, loaded: ctypes.CDLL) -> None:
+        """Take the functions; AttributeError for a library that lacks one."""
+        loaded.ms_json_columns_abi.restype = c_int32
+        loaded.ms_json_columns_abi.argtypes = []
+        self.abi = cast(Callable[[], int], loaded.ms_json_columns_abi)
+        rows: Any = loaded.ms_json_rows
+        rows.restype = c_int64
+        rows.argtypes = [
+            *(c_void_p, c_int64, c_void_p, c_int64, c_int64, c_void_p, c_int64),
+            *[c_void_p] * 3,
+        ]
+        self.rows = cast(Callable[..., int], rows)
+
+
+class JsonColumns:
+    """Reads objects into columns of certain names and types."""
+
+    def __init__(
+        self, library: JsonColumnsLibrary, columns: pa.Schema, *, skip_unknown: bool
+    ) -> None:
+        """Without ``skip_unknown`` an object with a further field is not read. TypeError for a type
+        of column that the kernel does not write from JSON.
+        """
+        self._shape = OutShape()
+        self._skip_unknown = skip_unknown
+        self._pinned: list[Pinned] = []
+        self._described: list[_Field] = []
+        for column in columns:
+            self._shape.add(column.type, has_nulls=True)
+            self._add(column, _DEEPEST)
+        self._fields = (_Field * max(len(self._described), 1))(*self._described)
+        self._call = library.rows
+
+    def read(self, values: pa.Array) -> Filled:
+        """Read a binary column. ValueError if its offsets do not fit its data."""
+        fields = ctypes.addressof(self._fields)
+        return fill(self._shape, values, partial(self._call, fields, self._skip_unknown))
+
+    def _add(self, column: pa.Field, left: int) -> None:
+        kind = column.type
+        takes = _TAKES.get(kind)
+        if pa.types.is_struct(kind):
+            takes = _OBJECT
+        elif pa.types.is_list(kind):
+            takes = _LIST
+        if takes is None or not left:
+            raise TypeError(f"the kernel does not read {kind} from JSON")
+        name = column.name.encode()
+        self._pinned.append(Pinned(name))
+        self._described.append(
+            _Field(name=self._pinned[-1].address, name_size=len(name), takes=takes)
+        )
+        if takes == _LIST:
+            self._add(kind.value_field, left - 1)
+        elif takes == _OBJECT:
+            if len({each.name for each in kind}) != kind.num_fields:
+                raise TypeError(f"the kernel does not read {kind}, in which a name is there twice")
+            for each in kind:
+                self._add(each, left - 1)
+
+
+def json_columns_library() -> JsonColumnsLibrary | None:
+    """Return the functions, or None if they are not there."""
+    found = kernel.library()
+    return None if found is None else _load(str(found.path))
+
+
+@cache
+def _load(path: str) -> JsonColumnsLibrary | None:
+    try:
+        library = JsonColumnsLibrary(ctypes.CDLL(path))
+    except (OSError, AttributeError):
+        return None
+    return library if library.abi() == ABI else None
