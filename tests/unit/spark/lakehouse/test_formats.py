@@ -296,7 +296,12 @@ def test_many_numbers_that_need_a_wider_column_are_read_together(
     """Each was read by itself: minutes for a batch that is read again anyway."""
     singles: list[bytes] = []
     read = json_lines._read_object
-    monkeypatch.setattr(json_lines, "_read_object", lambda v: singles.append(v) or read(v))
+
+    def counted(value: bytes) -> Any:
+        singles.append(value)
+        return read(value)
+
+    monkeypatch.setattr(json_lines, "_read_object", counted)
     form = make_format(
         FormatSpec(kind="json", columns=pa.schema([("id", pa.int64()), ("n", kind)]))
     )
