@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.records import kernel
@@ -92,6 +92,8 @@ def of(values: list[bytes | None]) -> pa.RecordBatch:
 @given(
     st.lists(FITTING.map(lambda made: json.dumps(made).encode()) | TEXTS | damaged() | st.none())
 )
+@example([b'{"N":[]}', b'{"N":{}}'])  # what has no kind yet takes no column's name
+@example([b'{"N":[{"a":null}]}', b'{"N":{"a":[0]}}'])
 def test_both_ways_agree(evolve: str, values: list[bytes | None]) -> None:
     spec = FormatSpec(kind="json", columns=COLUMNS, options={"evolve": evolve})
     batch = of([None, *values]).slice(1)

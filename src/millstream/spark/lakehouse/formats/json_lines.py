@@ -339,8 +339,9 @@ class JsonFormat:
         if self._evolve:
             _check_depth(found, _DEEPEST)
             self._check_fixed(value)
-            for name in found:
-                if not self._are_free({name} - set(self._columns.names)):
+            for name, each in found.items():
+                is_new = name not in self._columns.names and _has_kind(each)
+                if is_new and not self._are_free([name]):
                     taken = self._taken[name.casefold()]
                     raise ValueError(f"field {name}: there is a column {taken} already")
         if not self._converted:
@@ -509,6 +510,13 @@ def _read_object(value: bytes) -> Fields:
     if not isinstance(found, dict):
         raise ValueError(f"a JSON {type(found).__name__}, not an object")  # noqa: TRY004
     return found
+
+
+def _has_kind(value: Any) -> bool:
+    """Tell whether a field of this value gets a column; see ``_plain``."""
+    if isinstance(value, dict | list):
+        return any(map(_has_kind, value.values() if isinstance(value, dict) else value))
+    return value is not None
 
 
 def _check_depth(value: Any, left: int) -> None:
