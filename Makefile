@@ -4,10 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help demo test test-all check bench interop sim sanitize docs wheels clean
+.PHONY: help demo test test-all test-pythons check bench interop sim sanitize docs wheels clean
 
 help:  ## print these targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
 
 $(STAMP): pyproject.toml hatch_build.py $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,9 @@ test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock 
 
 test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
 	$(BIN)/python tools/run_tests.py -n 2 -m long
+
+test-pythons:  ## the fast tests on Python 3.12, 3.13 and 3.14, those that this machine has
+	$(PYTHON) tools/other_pythons.py
 
 interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Maven, or KAFKA_HOME)
 	$(BIN)/pytest -q tests/interop --java

@@ -86,6 +86,10 @@ def main(
     data_dir: Annotated[
         Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
     ] = Path("/var/tmp"),
+    also_on: Annotated[
+        Path | None,
+        typer.Option(help="A further interpreter that has Millstream, for B1 and B6.", exists=True),
+    ] = None,
     results_dir: Annotated[Path, typer.Option(help="Where the results file goes.")] = RESULTS,
 ) -> None:
     """Measure Millstream beside Apache Kafka and the raw limits of this machine."""
@@ -106,6 +110,7 @@ def main(
         only=only,
         log_gb=log_gb,
         spark_mb=spark_mb,
+        also_on=also_on and also_on.absolute(),
     )
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     path = results_path(quick=quick, directory=results_dir)
@@ -151,7 +156,7 @@ def _facts(stage: Stage, options: Options) -> dict[str, str]:
     return {
         "command": " ".join(["python -m bench", *sys.argv[1:]]),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine.describe(stage.options.data_dir, stage.install),
+        **machine.describe(options.data_dir, stage.install, options.also_on),
         "rounds": counted,
     }
 

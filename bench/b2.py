@@ -25,6 +25,7 @@ from bench.stage import BROKER_SETTINGS, Stage
 from bench.tables import Section, cpu_table, throughput_table
 
 FASTER = Target(KAFKA, 1.5)
+TWICE = Target(KAFKA, 2.0)
 HALF_THE_CPU = Target(KAFKA, 0.5, at_most=True)
 
 CONDITIONS = (
@@ -100,7 +101,7 @@ def _raw_rows(stage: Stage, clusters: dict[str, Cluster | Exception]) -> list[Ro
                     measures=_on(clusters, partial(_raw, stage, job)),
                     throughput=MB_PER_S if batch_bytes else REQUESTS_PER_S,
                     cpu=CPU_PER_MB if batch_bytes else CPU_PER_REQUEST,
-                    targets=(FASTER,),
+                    targets=(TWICE if acks == -1 else FASTER,),
                     cpu_targets=(HALF_THE_CPU,),
                 )
             )

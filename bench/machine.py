@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -13,9 +14,12 @@ import millstream
 from bench.peers.kafka import KafkaInstall
 
 KIB_PER_GIB = 1 << 20
+ROOT = Path(__file__).parent.parent
 
 
-def describe(data_dir: Path, install: KafkaInstall | None) -> dict[str, str]:
+def describe(
+    data_dir: Path, install: KafkaInstall | None, also_on: Path | None = None
+) -> dict[str, str]:
     """Return name and value of every fact, in the order to print them."""
     kafka = f"{install.version} on Java {install.java_version}" if install else "not run"
     return {
@@ -25,6 +29,7 @@ def describe(data_dir: Path, install: KafkaInstall | None) -> dict[str, str]:
         "file system": f"{_file_system(data_dir)} ({data_dir})",
         "load before the run": " ".join(f"{value:.2f}" for value in os.getloadavg()),
         **interpreter(),
+        **({} if also_on is None else _also(also_on)),
         "Millstream": f"{millstream.__version__} at {_commit()}",
         "Apache Kafka": kafka,
     }
@@ -40,6 +45,15 @@ def interpreter() -> dict[str, str]:
         # Where the interpreter lies says nothing of its speed.
         "CONFIG_ARGS": arguments.replace(sys.base_prefix, "PREFIX"),
     }
+
+
+def _also(python: Path) -> dict[str, str]:
+    program = "import json; from bench.machine import interpreter; print(json.dumps(interpreter()))"
+    answer = subprocess.run(
+        [python, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    facts: dict[str, str] = json.loads(answer.stdout)
+    return {f"also, {name}": value for name, value in facts.items()}
 
 
 def build_of(arguments: str, vendor: str) -> str:
@@ -87,10 +101,9 @@ def _file_system(directory: Path) -> str:
 
 
 def _commit() -> str:
-    root = Path(__file__).parent.parent
     answer = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
-        cwd=root,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,

@@ -20,6 +20,8 @@ class Options:
     only: str = ""
     log_gb: float = 10.0
     spark_mb: int = 1_000
+    also_on: Path | None = None
+    """A further interpreter that has Millstream: its broker takes part in B1 and B6, too."""
 
     def scaled(self, amount: int) -> int:
         """Return the full amount, or what a quick run makes of it."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from bench.load.report import LoadReport
 
 KAFKA, MILLSTREAM, RAW_LIMIT = "Apache Kafka", "Millstream", "raw limit"
+ALSO = "Millstream, also"
+"""Millstream on the interpreter of ``--also-on``."""
 
 Measure = Callable[[], LoadReport]
 
@@ -77,9 +79,9 @@ class RowResult:
             if metric.of(theirs)
         ]
 
-    def ratio(self, subject: str, metric: Metric) -> float | None:
+    def ratio(self, subject: str, metric: Metric, *, to: str = MILLSTREAM) -> float | None:
         """Return the median of the paired ratios."""
-        ratios = self.ratios(subject, metric)
+        ratios = self.ratios(subject, metric, to=to)
         return statistics.median(ratios) if ratios else None
 
 

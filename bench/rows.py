@@ -14,25 +14,24 @@ from bench.metrics import (
     RECORDS_PER_S,
     REQUESTS_PER_S,
 )
-from bench.pairs import KAFKA, MILLSTREAM, RAW_LIMIT, Measure, Row, Target
+from bench.pairs import ALSO, KAFKA, MILLSTREAM, RAW_LIMIT, Measure, Row, Target
 from bench.stage import Broker, Stage
 
 RAW_SHARE = Target(RAW_LIMIT, 0.7)
-HALF_THE_CPU = Target(KAFKA, 0.5, at_most=True)
-FETCH_CPU = Target(KAFKA, 0.7, at_most=True)
+FETCH_CPU = Target(KAFKA, 0.4, at_most=True)
 
 
 def raw_produce_rows(stage: Stage) -> list[Row]:
     """Pre-encoded batches out, on one and on four connections."""
     sizes = (
-        # batch bytes, name, requests, targets on one and on four connections
-        (0, "one 100-byte record", 60_000, 1.5, 2.0),
-        (17_000, "17 KB", 32_000, 2.0, 1.0),
-        (110_000, "110 KB", 9_000, 2.0, 1.0),
-        (930_000, "930 KB", 1_000, None, 1.0),
+        # batch bytes, name, requests, targets on one and on four connections, and of the CPU
+        (0, "one 100-byte record", 60_000, 3.0, 3.0, 0.25),
+        (17_000, "17 KB", 32_000, 2.5, 2.0, 0.33),
+        (110_000, "110 KB", 9_000, 2.5, 2.0, 0.33),
+        (930_000, "930 KB", 1_000, None, 1.0, 0.5),
     )
     rows = []
-    for batch_bytes, name, requests, for_one, for_four in sizes:
+    for batch_bytes, name, requests, for_one, for_four, cpu_bound in sizes:
         for connections, bound in ((1, for_one), (4, for_four)):
             job = work.RawProduce(
                 connections=connections,
@@ -51,7 +50,7 @@ def raw_produce_rows(stage: Stage) -> list[Row]:
                     throughput=MB_PER_S if batch_bytes else REQUESTS_PER_S,
                     cpu=CPU_PER_MB if batch_bytes else CPU_PER_REQUEST,
                     targets=(*targets, RAW_SHARE) if batch_bytes == 930_000 else targets,
-                    cpu_targets=(HALF_THE_CPU,),
+                    cpu_targets=(Target(KAFKA, cpu_bound, at_most=True),),
                 )
             )
     return rows
@@ -70,7 +69,7 @@ def raw_fetch_rows(stage: Stage) -> list[Row]:
     )
     for fetch_bytes, name, requests, connections, copies in cases:
         job = work.RawFetch(connections, fetch_bytes, stage.options.scaled(requests), copies)
-        targets = (Target(KAFKA, 1.5),)
+        targets = (Target(KAFKA, 2.0),)
         rows.append(
             Row(
                 name=f"fetch {name}, {_connections(connections)}{', read' if copies else ''}",
@@ -137,7 +136,11 @@ def client_rows(stage: Stage) -> list[Row]:
 
 def _on_brokers(stage: Stage, job: Callable[[Broker], LoadReport]) -> dict[str, Measure]:
     """Return the job on each broker that could be started."""
-    brokers = {KAFKA: stage.kafka(), MILLSTREAM: stage.millstream()}
+    brokers = {
+        KAFKA: stage.kafka(),
+        MILLSTREAM: stage.millstream(),
+        ALSO: stage.millstream_also(),
+    }
     return {name: partial(job, broker) for name, broker in brokers.items() if broker}
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from bench.admin import BrokerAnswerError
 from bench.figures import Figure
 from bench.options import MB, Options
-from bench.pairs import KAFKA, MILLSTREAM, Row, RowResult, run_row
+from bench.pairs import ALSO, KAFKA, MILLSTREAM, Row, RowResult, run_row
 from bench.peers.subject import SubjectFailedError
 from bench.rows import raw_fetch_rows, raw_produce_rows
 from bench.stage import Stage
@@ -74,6 +74,7 @@ class Session:
         for name, broker in (
             (KAFKA, self.stage.kafka()),
             (MILLSTREAM, self.stage.millstream()),
+            (ALSO, self.stage.millstream_also()),
         ):
             if broker is None:
                 continue

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 
 from bench.admin import Admin
@@ -98,17 +99,26 @@ class Stage:
 
     def millstream(self, *, flush_policy: str = "os") -> Broker | None:
         """Return a Millstream node that leaves flushing to the system, or fsyncs (`ack`)."""
-        if flush_policy not in self._brokers:
+        return self._millstream(f"millstream-{flush_policy}", flush_policy)
+
+    def millstream_also(self) -> Broker | None:
+        """Return a node on the further interpreter, or None without one."""
+        python = self.options.also_on
+        return None if python is None else self._millstream("millstream-also", "os", python)
+
+    def _millstream(
+        self, name: str, flush_policy: str, python: Path | None = None
+    ) -> Broker | None:
+        if name not in self._brokers:
             settings = {**BROKER_SETTINGS, "log.flush.policy": flush_policy}
-            directory = self.directory / f"millstream-{flush_policy}"
-            node = millstream_node(directory, settings=settings)
+            node = millstream_node(self.directory / name, settings=settings, python=python)
             self._stack.callback(node.stop)
             try:
-                self._brokers[flush_policy] = Broker(node.start())
+                self._brokers[name] = Broker(node.start())
             except SubjectFailedError as error:
                 self.millstream_absent = str(error).splitlines()[-1]
-                self._brokers[flush_policy] = None
-        return self._brokers[flush_policy]
+                self._brokers[name] = None
+        return self._brokers[name]
 
     def receive_loop(self) -> ServerProcess:
         """Return the loop that receives and writes."""

@@ -8,11 +8,12 @@ from rich.table import Table
 
 from bench.figures import Figure
 from bench.metrics import LOAD_CORES
-from bench.pairs import KAFKA, MILLSTREAM, RAW_LIMIT, Metric, RowResult, Target
+from bench.pairs import ALSO, KAFKA, MILLSTREAM, RAW_LIMIT, Metric, RowResult, Target
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
 NOTHING = "—"
+_ALWAYS = (KAFKA, MILLSTREAM)
 
 
 @dataclass
@@ -56,9 +57,10 @@ def cpu_table(title: str, results: list[RowResult]) -> Section:
 
 
 def _paired_table(title: str, results: list[RowResult], *, cpu: bool) -> Section:
-    has_raw = any(RAW_LIMIT in result.samples for result in results)
-    subjects = (KAFKA, MILLSTREAM, RAW_LIMIT) if has_raw else (KAFKA, MILLSTREAM)
-    compared = (KAFKA, RAW_LIMIT) if has_raw else (KAFKA,)
+    measured = {subject for result in results for subject in result.samples}
+    subjects = [e for e in (KAFKA, MILLSTREAM, ALSO, RAW_LIMIT) if e in (*_ALWAYS, *measured)]
+    compared = [e for e in (KAFKA, RAW_LIMIT) if e in subjects]
+    has_also = ALSO in subjects
     table = Table(title=title, title_justify="left")
     table.add_column("row", no_wrap=True)
     table.add_column("unit", no_wrap=True)
@@ -66,6 +68,8 @@ def _paired_table(title: str, results: list[RowResult], *, cpu: bool) -> Section
         table.add_column(subject, justify="right", no_wrap=True)
     for subject in compared:
         table.add_column(f"ours / {subject}", no_wrap=True)
+    if has_also:
+        table.add_column(f"also / {KAFKA}", no_wrap=True)
     table.add_column("load, cores", justify="right", no_wrap=True)
     rows: list[JsonValue] = []
     tally = Tally()
@@ -77,6 +81,7 @@ def _paired_table(title: str, results: list[RowResult], *, cpu: bool) -> Section
             metric.unit,
             *(_value(result, subject, metric) for subject in subjects),
             *(_ratio(result, subject, metric, targets) for subject in compared),
+            *([_shown(result.ratio(KAFKA, metric, to=ALSO))] if has_also else []),
             f"{_load_cores(result):.2f}",
         )
         for target in targets:
@@ -100,12 +105,14 @@ def _value(result: RowResult, subject: str, metric: Metric) -> str:
 
 def _ratio(result: RowResult, subject: str, metric: Metric, targets: tuple[Target, ...]) -> str:
     ratio = result.ratio(subject, metric)
-    if ratio is None:
-        return NOTHING
     target = next((target for target in targets if target.against == subject), None)
-    if target is None:
-        return f"{ratio:.2f}"
+    if ratio is None or target is None:
+        return _shown(ratio)
     return f"{ratio:.2f} {_verdict(target, ratio)}"
+
+
+def _shown(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{ratio:.2f}"
 
 
 def _verdict(target: Target, ratio: float) -> str:
@@ -128,11 +135,16 @@ def _row_data(result: RowResult, metric: Metric, targets: tuple[Target, ...]) ->
             "failure": result.failures.get(name),
         }
     ratios: dict[str, JsonValue] = {}
-    for name in (KAFKA, RAW_LIMIT):
-        paired = result.ratios(name, metric)
+    for shown, name, to in (
+        (KAFKA, KAFKA, MILLSTREAM),
+        (RAW_LIMIT, RAW_LIMIT, MILLSTREAM),
+        (f"{ALSO}, to {KAFKA}", KAFKA, ALSO),
+        (f"{ALSO}, to {MILLSTREAM}", MILLSTREAM, ALSO),
+    ):
+        paired = result.ratios(name, metric, to=to)
         if paired:
-            ratios[name] = {
-                "median": result.ratio(name, metric),
+            ratios[shown] = {
+                "median": result.ratio(name, metric, to=to),
                 "least": min(paired),
                 "greatest": max(paired),
             }

@@ -11,7 +11,17 @@ from bench import results
 from bench.figures import Figure
 from bench.load.report import LoadReport
 from bench.metrics import CPU_PER_MB, MB_PER_S
-from bench.pairs import KAFKA, MILLSTREAM, RAW_LIMIT, Measure, Row, RowResult, Target, run_row
+from bench.pairs import (
+    ALSO,
+    KAFKA,
+    MILLSTREAM,
+    RAW_LIMIT,
+    Measure,
+    Row,
+    RowResult,
+    Target,
+    run_row,
+)
 from bench.tables import Section, Tally, cpu_table, figures_table, throughput_table
 from rich.console import Console
 
@@ -106,6 +116,22 @@ def test_tables_say_what_was_met_and_by_how_much_it_was_missed() -> None:
     assert "0.40 (≤ 0.5) met" in shown(cpu)
     assert cpu.tally == Tally(met=1, missed=0, open=0)
     json.dumps([throughput.data, cpu.data])
+
+
+def test_a_further_interpreter_has_a_column_and_ratios_of_its_own() -> None:
+    found = result([report(1.0)], [report(2.0)], Target(KAFKA, 2.0))
+    assert "also" not in shown(throughput_table("t", [found]))
+
+    found.samples[ALSO] = [report(0.5)]
+    section = throughput_table("t", [found])
+
+    assert "also / Apache Kafka" in shown(section)
+    assert "4.00" in shown(section)
+    assert section.tally == Tally(met=1, missed=0, open=0)
+    assert isinstance(section.data, dict)
+    (data,) = section.data["rows"]
+    ratios = {name: each["median"] for name, each in data["ratios"].items()}
+    assert ratios == {KAFKA: 2.0, f"{ALSO}, to {KAFKA}": 4.0, f"{ALSO}, to {MILLSTREAM}": 2.0}
 
 
 def test_figures_have_medians_percentiles_and_bounds() -> None:
