@@ -63,7 +63,7 @@ BENCHMARKS = {
     "share": share_groups,
 }
 QUICK_PAIRS = 2
-PIPE_WIDTH = 180
+PIPE_WIDTH = 220
 
 
 def main(

@@ -4,7 +4,8 @@ As `bench.request_cost`, for what a producer of the first protocol sends (the C 
 partitions are added by one request, each partition gets a Produce request of its own, EndTxn
 follows; then the broker writes the markers and the end into its logs. Only Millstream's own code is
 counted, so the passes of the event loop do not matter. Run as ``python -m bench.transaction_cost``;
-``--version-2`` has Produce 12 add the partitions and each end bump the epoch (KIP-890).
+``--version-2`` has Produce 12 add the partitions and each end bump the epoch (KIP-890);
+``--functions 30`` names the functions that execute most of them, for one partition.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Final, TypeVar
+from types import CodeType, FrameType
+from typing import Annotated, Any, Final, TypeVar
+
+import typer
 
 import millstream
 from bench import wire
@@ -86,10 +89,11 @@ class _Counter:
 
     def __init__(self) -> None:
         self.steps: dict[str, int] = {}
+        self.functions: dict[CodeType, int] = {}
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        executed = 0
+        executed, functions = 0, self.functions
 
         def trace(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal executed
@@ -99,6 +103,7 @@ class _Counter:
                 frame.f_trace_opcodes, frame.f_trace_lines = True, False
             elif event == "opcode":
                 executed += 1
+                functions[frame.f_code] = functions.get(frame.f_code, 0) + 1
             return trace
 
         before = sys.gettrace()
@@ -228,8 +233,16 @@ class _Producer:
             self._loop.run_forever()
 
 
-def measured(broker: InProcess, partitions: int, *, version_2: bool) -> TransactionCost:
-    """Return what a transaction over so many partitions costs, on a broker of its own."""
+def measured(
+    broker: InProcess,
+    partitions: int,
+    *,
+    version_2: bool,
+    functions: dict[CodeType, int] | None = None,
+) -> TransactionCost:
+    """Return what a transaction over so many partitions costs, on a broker of its own; add to
+    ``functions`` what each function executed in `COUNTED` of them.
+    """
     producer = _Producer(broker, version_2=version_2)
     producer.begin(partitions)
     for _ in range(WARM_UP):
@@ -237,6 +250,8 @@ def measured(broker: InProcess, partitions: int, *, version_2: bool) -> Transact
     counter = _Counter()
     for _ in range(COUNTED):
         producer.transact(partitions, counter)
+    if functions is not None:
+        functions.update(counter.functions)
     steps = {name: count / COUNTED for name, count in counter.steps.items()}
     return TransactionCost(
         partitions, steps.get("add", 0.0), steps["produce"], steps["end"], steps["markers"]
@@ -252,21 +267,31 @@ def _check(code: int) -> None:
         raise SystemExit(f"a request was refused: {ErrorCode.of(code).name}")
 
 
-def main() -> None:
+def main(
+    version_2: Annotated[bool, typer.Option(help="Transactions of the second protocol.")] = False,
+    functions: Annotated[
+        int, typer.Option(help="How many functions to name, for one partition.", min=0)
+    ] = 0,
+) -> None:
+    """Count what the broker executes for a transaction."""
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     print(f"{'partitions':>10}{'add':>9}{'produce':>10}{'end':>8}{'markers':>10}{'sum':>10}")
-    for partitions in CASES:
+    for partitions in CASES[:1] if functions else CASES:
+        counts: dict[CodeType, int] = {}
         with (
             tempfile.TemporaryDirectory(dir=place) as directory,
             broker_in(directory, SETTINGS) as broker,
         ):
-            cost = measured(broker, partitions, version_2="--version-2" in sys.argv[1:])
+            cost = measured(broker, partitions, version_2=version_2, functions=counts)
         print(
             f"{partitions:10}{cost.add:9.0f}{cost.produce:10.0f}{cost.end:8.0f}"
             f"{cost.markers:10.0f}{cost.total:10.0f}",
             flush=True,
         )
+        for code, count in sorted(counts.items(), key=lambda each: -each[1])[:functions]:
+            name = os.path.relpath(code.co_filename, _OWN_CODE)
+            print(f"{count / COUNTED:10.0f}  {name}:{code.co_firstlineno} {code.co_qualname}")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,9 +1,9 @@
 """Run the fast tests on the other Pythons of this machine: 3.12, 3.13, 3.14, as far as it has them.
 
-``python tools/other_pythons.py`` looks for ``python3.12`` and so on along the path and among the
-versions of pyenv, makes a virtual environment for each (``.venv-3.12``) and runs the tests of
-``make check`` there, without Spark. A Python that is not found is named and left out. The exit code
-is 1 when a test fails on one of them.
+``python tools/other_pythons.py`` (``make test-pythons``) looks for ``python3.12`` and so on along
+the path and among the versions of pyenv, makes a virtual environment for each (``.venv-3.12``) and
+runs the tests of ``make check`` there, without Spark. A Python that is not found is named and left
+out. The exit code is 1 when a test fails on one of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ VERSIONS = ("3.12", "3.13", "3.14")
 EXTRAS = ".[lake,sql,dev]"
 MARKERS = "not slow and not interop and not system and not spark"
 STAMP = "installed"
+RUN_TESTS = str(Path(__file__).with_name("run_tests.py"))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         print(f"Python {version}: {interpreter}", flush=True)
         python = environment(version, interpreter)
-        if _run([str(python), "-m", "pytest", "-q", "-n", "2", "-m", MARKERS, *arguments]):
+        if _run([str(python), RUN_TESTS, "-n", "2", "-m", MARKERS, *arguments]):
             failed.append(version)
     if failed:
         print(f"failed on Python {', '.join(failed)}")

@@ -74,7 +74,7 @@ def test_each_python_is_tested_and_a_failure_fails_all(
         commands.append(command)
         if "venv" in command:
             Path(command[-1]).mkdir()
-        return subprocess.CompletedProcess(command, code if "pytest" in command else 0)
+        return subprocess.CompletedProcess(command, code if tool.RUN_TESTS in command else 0)
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("HOME", str(home))
@@ -85,7 +85,7 @@ def test_each_python_is_tested_and_a_failure_fails_all(
     (home / ".pyenv/versions/3.14.0").mkdir()  # one that was not built to its end
     (home / ".venv-3.12").mkdir()  # an environment that was not installed to its end
     assert tool.main(["tests/unit"]) == code
-    tested = [command for command in commands if "pytest" in command]
+    tested = [command for command in commands if tool.RUN_TESTS in command]
     assert [command[0] for command in tested] == [".venv-3.12/bin/python", ".venv-3.13/bin/python"]
     assert all(command[-1] == "tests/unit" for command in tested)
     assert ("failed on Python 3.12, 3.13" in capsys.readouterr().out) is bool(code)
