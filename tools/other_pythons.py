@@ -2,8 +2,8 @@
 
 ``python tools/other_pythons.py`` (``make test-pythons``) looks for ``python3.12`` and so on along
 the path and among the versions of pyenv, makes a virtual environment for each (``.venv-3.12``) and
-runs the tests of ``make check`` there, without Spark. A Python that is not found is named and left
-out. The exit code is 1 when a test fails on one of them.
+runs the tests of ``make check`` there, but for those that need PySpark. A Python that is not found
+is named and left out. The exit code is 1 when a test fails on one of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from pathlib import Path
 VERSIONS = ("3.12", "3.13", "3.14")
 EXTRAS = ".[lake,sql,dev]"
 MARKERS = "not slow and not interop and not system and not spark"
+DIRECTORIES = ("tests/unit", "tests/property", "tests/scenarios")
 STAMP = "installed"
 RUN_TESTS = str(Path(__file__).with_name("run_tests.py"))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Test each version that is found; `arguments` go to pytest."""
+    """Test each version that is found; `arguments` go to pytest in place of the directories."""
     failed = []
     for version in VERSIONS:
         interpreter = find(version)
@@ -32,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
             continue
         print(f"Python {version}: {interpreter}", flush=True)
         python = environment(version, interpreter)
-        if _run([str(python), RUN_TESTS, "-n", "2", "-m", MARKERS, *arguments]):
+        command = [str(python), RUN_TESTS, "-n", "2", "-m", MARKERS]
+        if _run([*command, *(arguments or DIRECTORIES)]):
             failed.append(version)
     if failed:
         print(f"failed on Python {', '.join(failed)}")
