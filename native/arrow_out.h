@@ -22,6 +22,8 @@ enum {
     MS_OUT_STRUCT = 6, /* the columns after it are its fields */
 };
 
+#define MS_MOST_MAP_KEYS 256
+
 /* Columns stand in one array, each before those that are inside of it. */
 typedef struct {
     uint8_t *validity; /* NULL: no entry is null */
@@ -177,6 +179,29 @@ static int out_null(out_table *table, int64_t column) {
     }
     out->length++;
     return 1;
+}
+
+/* Whether the key that was written last stands among the others of its map, which begin at first,
+ * or they are too many to tell. */
+static inline int is_key_twice(const ms_out *keys, int64_t first) {
+    const int32_t *offsets = keys->values;
+    const uint8_t *values = keys->values;
+    int64_t last = keys->length - 1, size = keys->layout == MS_OUT_32 ? 4 : 8;
+    if (last - first >= MS_MOST_MAP_KEYS) return 1;
+    if (keys->layout == MS_OUT_128) size = 16;
+    for (int64_t i = first; i < last; i++) {
+        int is_same;
+        if (keys->layout == MS_OUT_BITS)
+            is_same = !((values[i >> 3] >> (i & 7) ^ values[last >> 3] >> (last & 7)) & 1);
+        else if (keys->layout == MS_OUT_BYTES)
+            is_same = offsets[i + 1] - offsets[i] == offsets[last + 1] - offsets[last] &&
+                      !memcmp(keys->data + offsets[i], keys->data + offsets[last],
+                              (size_t)(offsets[last + 1] - offsets[last]));
+        else
+            is_same = !memcmp(values + i * size, values + last * size, (size_t)size);
+        if (is_same) return 1;
+    }
+    return 0;
 }
 
 /* Forgets all that stands behind so many rows. */

@@ -3,8 +3,6 @@
 
 #include "binary_in.h"
 
-#define MOST_MAP_KEYS 256
-
 int32_t ms_avro_abi(void) { return MS_AVRO_ABI; }
 
 typedef struct {
@@ -118,19 +116,6 @@ static const uint8_t *read_enum(reader *r, const ms_avro_step *step, const uint8
     return out_bytes(&r->table, step->column, step->text + start, size) ? at : NULL;
 }
 
-/* Whether the key that was written last stands among the others of its map, which begin at first. */
-static int is_there_twice(const ms_out *keys, int64_t first) {
-    const int32_t *offsets = keys->values;
-    int64_t last = keys->length - 1;
-    int32_t size = offsets[last + 1] - offsets[last];
-    if (last - first >= MOST_MAP_KEYS) return 1;
-    for (int64_t i = first; i < last; i++)
-        if (offsets[i + 1] - offsets[i] == size &&
-            !memcmp(keys->data + offsets[i], keys->data + offsets[last], (size_t)size))
-            return 1;
-    return 0;
-}
-
 static const uint8_t *read_step(reader *r, const ms_avro_step *step, const uint8_t *at);
 
 static const uint8_t *read_key(reader *r, int64_t column, int64_t first, const uint8_t *at) {
@@ -140,7 +125,7 @@ static const uint8_t *read_key(reader *r, int64_t column, int64_t first, const u
     if (column < 0) return is_utf8(at, at + size) ? at + size : NULL;
     if (!out_struct(&r->table, column + 1)) return NULL;
     if (!out_text(&r->table, column + 2, at, size)) return NULL;
-    return is_there_twice(r->table.columns + column + 2, first) ? NULL : at + size;
+    return is_key_twice(r->table.columns + column + 2, first) ? NULL : at + size;
 }
 
 static const uint8_t *read_blocks(reader *r, const ms_avro_step *step, const uint8_t *at) {

@@ -21,6 +21,7 @@ TESTS = (
     "tests/property/test_native_codec.py",
     "tests/property/test_avro_kernel.py",
     "tests/property/test_json_columns.py",
+    "tests/property/test_protobuf_kernel.py",
 )
 FLAGS = ["-std=c11", "-O1", "-g", "-fno-omit-frame-pointer", "-shared", "-fPIC"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

@@ -22,6 +22,7 @@ from millstream.records import (
     kernel_types,
     out_columns,
     produce_kernel,
+    protobuf_kernel,
     scan_kernel,
 )
 
@@ -33,6 +34,7 @@ MODULES = (
     kernel_types,
     out_columns,
     produce_kernel,
+    protobuf_kernel,
     scan_kernel,
     cleaner_kernel,
     find_kernel,

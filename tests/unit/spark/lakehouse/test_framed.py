@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2
 
 from millstream.model.errors import ConfigError
 from millstream.schemas.complete import CompleteSchema
-from millstream.schemas.framing import frame
+from millstream.schemas.framing import frame, read_frame
 from millstream.schemas.registry import StaticSchemas
 from millstream.schemas.schema import (
     Reference,
@@ -28,6 +28,7 @@ from millstream.schemas.values import ValueDecoder
 from millstream.spark.lakehouse.formats import Decoded, FormatSpec, framed, make_format
 from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
 from millstream.spark.lakehouse.formats.framed_keys import key_type
+from millstream.spark.lakehouse.formats.frames import read_frames
 from millstream.spark.lakehouse.formats.raw import HEADERS, RAW_COLUMNS
 from millstream.spark.lakehouse.formats.registered import columns_of_schema, definition
 from millstream.spark.lakehouse.registered_columns import columns_of_records, newest_columns
@@ -163,6 +164,25 @@ def test_a_field_that_the_table_lacks_is_told_with_the_records_that_need_it() ->
         [(ID, pa.int32()), ("note", pa.string())]
     )
     assert make_format(fixed[1]).decode(source([new(1, "a")])).wider is None
+
+
+def test_message_indexes_are_found_as_record_by_record() -> None:
+    indexes = ([0], [1], [7, 3], [0, 0], [63], [64], [1, 200, 2], [1])
+    values = [frame(each % 2, b"datum", place) for each, place in enumerate(indexes * 2)]
+    values += [frame(1, b"", [5]), b"\0\0\0\0\1\0rest", b"\0\0\0\0\1\2\0"]
+    wrong = [b"\0\0\0\0\1\3\2", b"\0\0\0\0\1\4\2", b"\0\0\0\0\1\xff\xff\2", b"\1\0\0\0\1\2\2"]
+    found = read_frames(source([*wrong, *values, None]), has_indexes=True)
+    assert [each.row for each in found.rejected] == list(range(len(wrong)))
+    assert found.nulls.tolist() == [len(wrong) + len(values)]
+    read = {
+        row: (group.key, group.indexes, data)
+        for group in found.groups
+        for row, data in zip(group.rows.tolist(), group.data.to_pylist(), strict=True)
+    }
+    for row, value in enumerate(values, start=len(wrong)):
+        expected = read_frame(value, has_indexes=True)
+        assert read.pop(row) == (expected.key, expected.indexes, value[expected.position :])
+    assert not read
 
 
 def test_what_cannot_be_a_column_is_rejected_with_its_id() -> None:

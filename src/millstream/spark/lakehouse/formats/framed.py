@@ -44,9 +44,12 @@ _MOST_READERS: Final = 1_000
 
 
 class FramedFormat:
-    """A format whose values name their schemas."""
+    """A format whose values name their schemas.
 
-    def __init__(self, spec: FormatSpec) -> None:
+    The table's columns are the fields of the records, or those of the records' field ``rows_in``.
+    """
+
+    def __init__(self, spec: FormatSpec, *, rows_in: str = "") -> None:
         place = place_of(spec)
         if place is None:
             raise ConfigError(
@@ -60,7 +63,9 @@ class FramedFormat:
         self._registry = open_registry(place)
         self._evolves = spec.option("evolve", "true") == "true" and not spec.definition
         own = {*METADATA.names, *spec.reserved}
-        self._taken = {name.casefold(): name for name in (*own, *spec.columns.names)}
+        self._rows_in = rows_in
+        self._held = _rows(spec.columns, rows_in)
+        self._taken = {name.casefold(): name for name in (*own, *self._held.names)}
         self._readers: dict[object, tuple[Format, pa.Schema | None] | str] = {}
 
     def table_schema(self) -> pa.Schema:
@@ -76,9 +81,9 @@ class FramedFormat:
         for group in frames.groups:
             found = self._decode(batch, group)
             rejected += found.rejected
-            gone = {each.row for each in found.rejected}
-            kept = np.array([row for row in group.rows.tolist() if row not in gone], np.int64)
-            parts.append((kept if gone else group.rows, found.rows))
+            gone = [each.row for each in found.rejected]
+            kept = np.setdiff1d(group.rows, gone, assume_unique=True) if gone else group.rows
+            parts.append((kept, found.rows))
             if found.wider is not None:
                 wider = found.wider if wider is None else merge(wider, found.wider)
         if len(frames.nulls):
@@ -137,17 +142,27 @@ class FramedFormat:
 
         NotThisSchemaError for a field that cannot be a column, because of its name.
         """
+        own = _rows(own, self._rows_in)
         seen = dict(self._taken)
         for name in own.names:
-            if self._columns.get_field_index(name) >= 0:
+            if self._held.get_field_index(name) >= 0:
                 continue
             if name.casefold() in seen:
                 taken = seen[name.casefold()]
                 raise NotThisSchemaError(f"field {name}: there is a column {taken} already")
             seen[name.casefold()] = name
         possible = pa.schema([each for each in own if each.name not in self._spec.fixed])
-        more = merge(self._columns, possible)
-        return more if any(changed_columns(self._columns, more)) else None
+        more = merge(self._held, possible)
+        return more if any(changed_columns(self._held, more)) else None
+
+
+def _rows(columns: pa.Schema, field: str) -> pa.Schema:
+    """Return the columns in a field of records; no column if it is none that has any."""
+    if not field:
+        return columns
+    index = columns.get_field_index(field)
+    kind = pa.null() if index < 0 else columns.field(index).type
+    return pa.schema(list(kind) if pa.types.is_struct(kind) else [])
 
 
 def _defined_columns(spec: FormatSpec) -> pa.Schema:

@@ -25,6 +25,8 @@ from millstream.schemas.schema import SchemaKey
 from millstream.spark.lakehouse.formats.format import Rejected
 
 _HEADERS: Final = "headers"
+_MANY_INDEXES: Final = 0x80
+"""From here on their count has a second byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,7 @@ def read_frames(batch: pa.RecordBatch, *, has_indexes: bool, is_key: bool = Fals
     for number, prefix in enumerate(prefixes.dictionary.to_pylist()):
         rows = np.flatnonzero(numbers == number)
         if has_indexes and prefix[ID_BYTES:] not in (b"", b"\0"):
-            # More than one message index: they are as long as they are in each row.
-            _read_each(values, rows, {}, found, rejected, has_indexes=True)
+            _read_indexes(values, rows, prefix[ID_BYTES], found, rejected)
             continue
         try:
             frame = read_frame(prefix, has_indexes=has_indexes)
@@ -85,6 +86,30 @@ def _behind(values: pa.Array, position: int) -> pa.Array:
     # Without an end, Arrow fails where one of several values ends at the position.
     longest = pc.max(pc.binary_length(values)).as_py() or 0
     return pc.binary_slice(values, position, max(longest, position))
+
+
+def _read_indexes(
+    values: pa.Array,
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]],
+    count: int,
+    found: dict[Frame, list[np.ndarray[tuple[int], np.dtype[np.int64]]]],
+    rejected: list[Rejected],
+) -> None:
+    """Read the frames of rows with message indexes, of which ``count`` is the first byte.
+
+    Indexes are of one byte each, with what a person writes; rows with others are read one by one.
+    """
+    least = ID_BYTES + 1 + count // 2 if count < _MANY_INDEXES else ID_BYTES + 1
+    prefixes = pc.binary_slice(values.take(pa.array(rows)), 0, least).dictionary_encode()
+    numbers = prefixes.indices.to_numpy(zero_copy_only=False)
+    for number, prefix in enumerate(prefixes.dictionary.to_pylist()):
+        chosen = rows[numbers == number]
+        try:
+            frame = read_frame(prefix, has_indexes=True)
+        except FramingError:
+            _read_each(values, chosen, {}, found, rejected, has_indexes=True)
+        else:
+            found.setdefault(frame, []).append(chosen)
 
 
 def _read_each(

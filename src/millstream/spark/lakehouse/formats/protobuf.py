@@ -3,6 +3,10 @@
 Options: ``message`` is the full name of the type. The definition is what ``protoc
 --include_imports --descriptor_set_out`` writes. ``evolve`` false leaves out the fields that a
 definition has got since the columns were pinned. A field of a message without fields has no column.
+
+The kernel reads the messages by a program (`protobuf_program`); what it leaves is read here, value
+by value, and so are all where there is no program or no kernel. The entries of a map come in any
+order, as Protobuf has it.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from millstream.model.errors import ConfigError
+from millstream.records.protobuf_kernel import protobuf_library
+from millstream.spark.lakehouse.formats.compiled import with_left_ones
 from millstream.spark.lakehouse.formats.format import (
     TIMESTAMP,
     Decoded,
@@ -26,8 +32,11 @@ from millstream.spark.lakehouse.formats.format import (
     typed,
     with_metadata,
 )
+from millstream.spark.lakehouse.formats.protobuf_program import (
+    TIMESTAMP_MESSAGE,
+    compile_protobuf,
+)
 
-_TIMESTAMP_MESSAGE: Final = "google.protobuf.Timestamp"
 _TYPES: Final = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -47,13 +56,34 @@ class ProtobufFormat:
         descriptor = read_descriptor(spec.definition, spec.option("message"))
         self._message = GetMessageClass(descriptor)
         self._columns = spec.columns if len(spec.columns) else _columns(descriptor)
+        library = protobuf_library()
+        self._compiled = (
+            None if library is None else compile_protobuf(library, descriptor, self._columns)
+        )
 
     def table_schema(self) -> pa.Schema:
         """Return the columns of the fields and of the records' positions."""
         return with_metadata(self._columns)
 
+    @property
+    def is_compiled(self) -> bool:
+        """True where the kernel reads the messages."""
+        return self._compiled is not None
+
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Read every message."""
+        if self._compiled is None or not len(batch):
+            return self._decode_slowly(batch)
+        found = self._compiled.program.read(batch.column("value"))
+        written = dict(zip(self._compiled.written, found.arrays, strict=True))
+        count = len(batch) - len(found.left)
+        arrays = [
+            written[each.name] if each.name in written else pa.nulls(count, each.type)
+            for each in self._columns
+        ]
+        return with_left_ones(arrays, found.left, batch, self._columns, self._decode_slowly)
+
+    def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
         return decode_rows(batch, self._columns, self._read)
 
     def _read(self, value: bytes) -> Fields:
@@ -104,7 +134,7 @@ def _single(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
     if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
         return _TYPES[field.cpp_type]
     message = field.message_type
-    if message.full_name == _TIMESTAMP_MESSAGE:
+    if message.full_name == TIMESTAMP_MESSAGE:
         return TIMESTAMP
     if message.full_name in inside:
         raise ConfigError(f"the message {message.full_name} contains itself: it has no columns")
@@ -141,6 +171,6 @@ def _one(field: FieldDescriptor, value: Any) -> Any:
         return str(value) if known is None else known.name
     if field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE:
         return value
-    if field.message_type.full_name == _TIMESTAMP_MESSAGE:
+    if field.message_type.full_name == TIMESTAMP_MESSAGE:
         return value.ToMicroseconds()
     return _fields(value)
