@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.decoded import CONDITIONS as DECODED_CONDITIONS
+from bench.decoded import decoded_rows
 from bench.figures import Figure
 from bench.lake import FILES, OURS, STOCK, Lake, LakeRow, Measured, create, lake_section, run_rows
 from bench.options import MB
@@ -34,6 +36,7 @@ CONDITIONS = (
     f"freshness: {RATE} records a second into one partition, `millstream load --follow "
     "--freshness 1s` in a process beside; from a record's timestamp to the commit that holds it",
     "produce: batches of 50, acks=all, one at a time, alone and while the topic lands on Spark",
+    *DECODED_CONDITIONS,
 )
 
 
@@ -46,6 +49,8 @@ def run(session: Session) -> list[Section]:
     with Lake(session, broker) as lake:
         rows = [row for row in _landing_rows(lake) if only in row.name]
         run_rows(session, rows)
+        decoded = decoded_rows(lake, only)
+        run_rows(session, decoded)
         figures: list[Figure] = []
         if only in "freshness":
             figures += _freshness(lake)
@@ -56,6 +61,7 @@ def run(session: Session) -> list[Section]:
     return [
         lake_section("B10 · raw landing, local[2]", rows),
         lake_section("B10 · files of a landing", _sizes(rows)),
+        lake_section("B10 · decoded landing, local[2]", decoded),
         figures_table("B10 · beside a writer", figures),
     ]
 

@@ -160,16 +160,18 @@ class Lake:
 
         ``times`` as large as ``--spark-mb`` says.
         """
-        topic = f"bench-access-log-{times}"
-        wanted = self.session.options.scaled(times * self.session.options.spark_mb * MB)
         lines = access_log_bytes().splitlines()
-        log_bytes = sum(map(len, lines))
-        repeats = max(wanted // log_bytes, 1)
+        return self.filled_with(f"bench-access-log-{times}", lines, times)
+
+    def filled_with(self, topic: str, values: list[bytes], times: int = 1) -> tuple[str, int, int]:
+        """Return the same of values that stand for the log's lines, one for each."""
+        wanted = self.session.options.scaled(times * self.session.options.spark_mb * MB)
+        repeats = max(wanted // sum(map(len, access_log_bytes().splitlines())), 1)
         if topic not in self.broker.filled:
             create(self.bootstrap, topic, PARTITIONS)
-            fill(self.bootstrap, topic, lines, repeats)
+            fill(self.bootstrap, topic, values, repeats)
             self.broker.filled.add(topic)
-        return topic, repeats * len(lines), repeats * log_bytes
+        return topic, repeats * len(values), repeats * sum(map(len, values))
 
     def _worker(self, *, stock: bool) -> SparkWorker:
         if stock not in self._workers:
@@ -258,12 +260,17 @@ class LakeRow:
     """Rows that an answer has to tell if it tells any."""
     told: str = ""
     """What to show of the answers in place of their time, divided by ``amount``."""
+    checksum: str = ""
+    """That of the first answer which has one."""
 
     def ask(self, subject: Measured) -> Mapping[str, Any]:
-        """Return a subject's answer; SparkFailedError when it has not all rows."""
+        """Return a subject's answer; SparkFailedError when it has not all rows, or others."""
         answer = subject.ask()
         if self.rows and answer["rows"] not in (0, self.rows):
             raise SparkFailedError(f"{answer['rows']} rows of {self.rows}")
+        self.checksum = self.checksum or answer.get("checksum", "")
+        if answer.get("checksum", self.checksum) != self.checksum:
+            raise SparkFailedError("its rows are not those of the first landing")
         return answer
 
     def rate(self, subject: str) -> float | None:

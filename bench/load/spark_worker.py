@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+_PLACES = ("topic", "partition", "offset", "timestamp", "key")
+
 
 def main() -> None:
     """Answer requests until standard input ends."""
@@ -86,6 +88,24 @@ def _to_parquet(spark: Any, request: dict[str, Any]) -> dict[str, Any]:
     return {"rows": 0, "seconds": time.perf_counter() - started, **_files(request["target"])}
 
 
+def _decoded(spark: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Write a Parquet table of values that Spark's own functions read."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.avro.functions import from_avro
+
+    started = time.perf_counter()
+    if request["read_as"] == "json":
+        value = f.from_json(f.col("value").cast("string"), request["schema"])
+    else:
+        value = from_avro("value", request["schema"])
+    places = [f.col(name).alias(f"_{name}") for name in _PLACES]
+    rows = _frame(spark, request).select(value.alias("read"), *places)
+    rows.select("read.*", *(f"_{name}" for name in _PLACES)).write.mode("overwrite").parquet(
+        request["target"]
+    )
+    return {"rows": 0, "seconds": time.perf_counter() - started, **_files(request["target"])}
+
+
 def _land(spark: Any, request: dict[str, Any]) -> dict[str, Any]:
     from millstream.spark import load
     from millstream.spark.lakehouse.settings import LoadSettings
@@ -103,9 +123,12 @@ def _land(spark: Any, request: dict[str, Any]) -> dict[str, Any]:
         table=parse_table_name(f"{request['kind']}:{request['target']}"),
         group_id="",
         parallelism=2,
+        format=request.get("read_as", "raw"),
+        format_options=request.get("read_options", {}),
+        schema_file=request.get("schema_file"),
     )
     started = time.perf_counter()
-    load(settings, spark=spark, on_batch=count)
+    load(settings, spark=None if request.get("local") else spark, on_batch=count)
     return {"rows": rows, "seconds": time.perf_counter() - started, **_files(request["target"])}
 
 
@@ -153,6 +176,7 @@ ACTIONS = {
     "noop": _noop,
     "length": _length,
     "parquet": _to_parquet,
+    "decoded": _decoded,
     "land": _land,
     "plan": _plan,
     "available now": _available_now,

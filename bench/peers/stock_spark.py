@@ -2,7 +2,8 @@
 
 The newest connector in Maven is 4.2.0, so it runs with PySpark 4.2 in an environment of its own,
 made once under ``~/.cache/millstream/spark-stock-4.2.0`` with pip, Maven and javac. Three classes
-of an artifact that Maven lacks are stood in for by those in ``stock/``.
+of an artifact that Maven lacks are stood in for by those in ``stock/``. The newest ``from_avro`` in
+Maven is that of 4.1.1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 PYSPARK = "4.2"
 CONNECTOR = "4.2.0"
+SPARK_AVRO = "4.1.1"
 KAFKA_CLIENTS = "3.9.2"
 COMMONS_POOL = "2.13.1"
 TIMEOUT_S = 900.0
@@ -35,6 +37,7 @@ POM = (
     "<groupId>millstream.bench</groupId><artifactId>stock</artifactId><version>1</version>"
     "<dependencies>"
     + _dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR)
+    + _dependency("org.apache.spark", "spark-avro_2.13", SPARK_AVRO)
     + _dependency("org.apache.kafka", "kafka-clients", KAFKA_CLIENTS)
     + _dependency("org.apache.commons", "commons-pool2", COMMONS_POOL)
     + "</dependencies></project>"
@@ -56,7 +59,8 @@ class StockSpark:
 def find_stock_spark() -> StockSpark:
     """Return the connector, made on first need; raises StockSparkAbsentError."""
     home = Path.home() / ".cache" / "millstream" / f"spark-stock-{CONNECTOR}"
-    if not (home / "complete").exists():
+    complete = home / "complete"
+    if not complete.exists() or complete.read_text(encoding="utf-8") != POM:
         for tool in ("mvn", "javac"):
             if shutil.which(tool) is None:
                 raise StockSparkAbsentError(f"there is no {tool} on the path")
@@ -68,7 +72,7 @@ def find_stock_spark() -> StockSpark:
             output = getattr(error, "stderr", b"") or b""
             last = output.decode(errors="replace").strip().splitlines()[-1:]
             raise StockSparkAbsentError(f"it could not be set up: {error} {last}") from None
-        (home / "complete").touch()
+        complete.write_text(POM, encoding="utf-8")
     return StockSpark(home / "venv" / "bin" / "python", tuple(sorted((home / "jars").glob("*"))))
 
 
