@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any, Final
 from urllib.parse import unquote
@@ -21,12 +20,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
 from millstream.model.errors import ConfigError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
+from millstream.spark.lakehouse.delta_actions import add_action, remove_actions
 from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.ledger import BATCH
 from millstream.spark.lakehouse.sorting import SortField
@@ -42,6 +41,7 @@ from millstream.spark.lakehouse.table import (
     ConcurrentLoadError,
     Layout,
     MovedOnError,
+    Present,
     Replacement,
     TableName,
     check_new_directory,
@@ -241,7 +241,7 @@ class DeltaTableFiles:
     ) -> None:
         """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
         offset_column = offset_column_of(self.schema())
-        actions = [_add_action(file, offset_column) for file in files]
+        actions = [add_action(file, offset_column) for file in files]
         for attempt in range(_ATTEMPTS):
             table = self._open()
             self._check_ledger(table, app_id, entries, expected)
@@ -268,6 +268,16 @@ class DeltaTableFiles:
         """See :class:`MergeTable`: the version of the log."""
         return str(self._open().version())
 
+    def present(self) -> Present:
+        """See :class:`MergeTable`."""
+        table = self._open()
+        return Present(
+            state=str(table.version()),
+            schema=plain(pa.schema(table.schema())),
+            files=_files_of(table),
+            deleted=self._deleted_rows(table),
+        )
+
     def replace(
         self,
         app_id: str,
@@ -284,13 +294,13 @@ class DeltaTableFiles:
         columns = check_written(self.staging_directory, change.added)
         check_unchanged(str(self.name), plain(pa.schema(table.schema())), columns)
         offset_column = offset_column_of(plain(pa.schema(table.schema())))
-        actions = [_add_action(file, offset_column) for file in change.added]
+        actions = [add_action(file, offset_column) for file in change.added]
         before = table.transaction_version(_ledger_id(app_id))
         properties = self._note(table, app_id, entries)
         properties.max_commit_retries = 0
         try:
             table.create_write_transaction(
-                [*actions, *_remove_actions(table, set(change.removed))],
+                [*actions, *remove_actions(table, set(change.removed))],
                 "append",  # "overwrite" would remove all other files too
                 table.schema(),
                 table.metadata().partition_columns,
@@ -313,14 +323,16 @@ class DeltaTableFiles:
 
     def files(self) -> list[str]:
         """See :class:`Table`."""
-        adds = pa.table(self._open().get_add_actions(flatten=True))
-        return [unquote(path) for path in adds["path"].to_pylist()]
+        return _files_of(self._open())
 
     def deleted_rows(self) -> dict[str, Sequence[int]]:
         """See :class:`Table`."""
+        return self._deleted_rows(self._open())
+
+    def _deleted_rows(self, table: DeltaTable) -> dict[str, Sequence[int]]:
         found: dict[str, Sequence[int]] = {}
         root = self.name.path.uri().rstrip("/") + "/"
-        for batch in pa.RecordBatchReader.from_stream(self._open().deletion_vectors()):
+        for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             for uri, kept in zip(batch.column(0), batch.column(1), strict=True):
                 path = unquote(uri.as_py().removeprefix("file://")).removeprefix(root)
                 gone = np.flatnonzero(~kept.values.to_numpy(zero_copy_only=False))
@@ -407,6 +419,11 @@ class DeltaTableFiles:
         return len(removed)
 
 
+def _files_of(table: DeltaTable) -> list[str]:
+    adds = pa.table(table.get_add_actions(flatten=True))
+    return [unquote(path) for path in adds["path"].to_pylist()]
+
+
 def _ledger_id(app_id: str) -> str:
     """Return the application id of a load's ledger; no entry of an older version has such a one."""
     return f"{app_id}/ledger"
@@ -439,45 +456,6 @@ def _conditions(offsets: Sequence[Offset]) -> Iterator[str]:
         yield " OR ".join(longer[first : first + _MOST_RUNS])
     for first in range(0, len(single), _MOST_OFFSETS):
         yield f'"offset" IN ({", ".join(map(str, single[first : first + _MOST_OFFSETS]))})'
-
-
-def _add_action(file: DataFile, offset_column: str) -> AddAction | RemoveAction:
-    stats: dict[str, Any] = {"numRecords": file.rows}
-    if file.max_offset >= file.min_offset:
-        stats |= {
-            "minValues": {offset_column: file.min_offset},
-            "maxValues": {offset_column: file.max_offset},
-            "nullCount": {offset_column: 0},
-        }
-    return AddAction(
-        path=file.path,
-        size=file.size_bytes,
-        partition_values=dict(file.partition_values),
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps(stats),
-    )
-
-
-def _remove_actions(table: DeltaTable, paths: Collection[str]) -> list[RemoveAction]:
-    """Return the actions that remove these files; MovedOnError unless the table has all of them."""
-    found = [
-        RemoveAction(
-            path=path,
-            data_change=True,
-            deletion_timestamp=int(time.time() * 1000),
-            size=each["size_bytes"],
-            partition_values={
-                name: None if value is None else str(value)
-                for name, value in (each.get("partition") or {}).items()
-            },
-        )
-        for each in pa.table(table.get_add_actions()).to_pylist()
-        if (path := unquote(each["path"])) in paths
-    ]
-    if len(found) != len(paths):
-        raise MovedOnError(f"{len(paths) - len(found)} files are not in the table any more")
-    return found
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

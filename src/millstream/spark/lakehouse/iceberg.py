@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.io.pyarrow import _read_all_delete_files as read_deletes
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
@@ -40,7 +39,9 @@ from millstream.spark.lakehouse.iceberg_catalogs import (
     plain_uri,
 )
 from millstream.spark.lakehouse.iceberg_conditions import from_positions, of_records
+from millstream.spark.lakehouse.iceberg_deletes import deleted_rows, deletes_of
 from millstream.spark.lakehouse.iceberg_orders import add_order, check_same_order, order_of
+from millstream.spark.lakehouse.iceberg_overwrites import overwrite
 from millstream.spark.lakehouse.iceberg_partitions import (
     add_fields,
     append,
@@ -63,6 +64,7 @@ from millstream.spark.lakehouse.table import (
     ConcurrentLoadError,
     Layout,
     MovedOnError,
+    Present,
     Replacement,
     TableName,
     check_new_directory,
@@ -204,7 +206,7 @@ class IcebergTableFiles:
     def _rewrite(self, widened: Sequence[pa.Field]) -> None:
         """Change the types of columns and every file with them."""
         table = self._load()
-        deleted = self._deleted_rows(table)
+        deleted = self._deleted_rows(table, self._scan(table))
         new = []
         for uri in self._tasks(table):
             name = self._relative(uri)
@@ -221,7 +223,7 @@ class IcebergTableFiles:
                             f"{self.name}: column {field.name} cannot become {field.type}"
                         )
                     update.update_column(field.name, field_type=kind)
-            with transaction.update_snapshot().overwrite() as snapshot:
+            with overwrite(transaction) as snapshot:
                 for task in self._scan(table):
                     snapshot.delete_data_file(task.file)
                 for file in describe(transaction.table_metadata, new, table.io):
@@ -267,6 +269,17 @@ class IcebergTableFiles:
         """See :class:`MergeTable`: the present snapshot."""
         return _state(self._load())
 
+    def present(self) -> Present:
+        """See :class:`MergeTable`."""
+        table = self._load()
+        tasks = self._scan(table)
+        return Present(
+            state=_state(table),
+            schema=plain(table.schema().as_arrow()),
+            files=self._files(tasks),
+            deleted=self._deleted_rows(table, tasks),
+        )
+
     def replace(
         self,
         app_id: str,
@@ -287,8 +300,7 @@ class IcebergTableFiles:
             with table.transaction() as transaction:
                 map_names(transaction)
                 if gone or paths:
-                    snapshot = transaction.update_snapshot(snapshot_properties={_APP_ID: app_id})
-                    with snapshot.overwrite() as update:
+                    with overwrite(transaction, {_APP_ID: app_id}) as update:
                         for task in self._scan(table) if gone else ():
                             if plain_uri(task.file.file_path) in gone:
                                 update.delete_data_file(task.file)
@@ -311,25 +323,20 @@ class IcebergTableFiles:
 
     def files(self) -> list[str]:
         """See :class:`Table`."""
-        return [self._relative(task) for task in self._tasks(self._load())]
+        return self._files(self._scan(self._load()))
+
+    def _files(self, tasks: Sequence[FileScanTask]) -> list[str]:
+        return [self._relative(plain_uri(task.file.file_path)) for task in tasks]
 
     def deleted_rows(self) -> dict[str, Sequence[int]]:
         """See :class:`Table`."""
-        return self._deleted_rows(self._load())
+        table = self._load()
+        return self._deleted_rows(table, self._scan(table))
 
-    def _deleted_rows(self, table: Table) -> dict[str, Sequence[int]]:
-        found: dict[str, Sequence[int]] = {}
-        for task in self._scan(table):
-            if not task.delete_files:
-                continue
-            deletes = read_deletes(table.io, [task])
-            positions: set[int] = set()
-            for uri, arrays in deletes.items():
-                if plain_uri(uri) == plain_uri(task.file.file_path):
-                    positions.update(row for array in arrays for row in array.to_pylist())
-            if positions:
-                found[self._relative(plain_uri(task.file.file_path))] = sorted(positions)
-        return found
+    def _deleted_rows(
+        self, table: Table, tasks: Sequence[FileScanTask]
+    ) -> dict[str, Sequence[int]]:
+        return {self._relative(uri): rows for uri, rows in deleted_rows(table.io, tasks).items()}
 
     def retained(self) -> set[str]:
         """See :class:`Table`."""
@@ -343,7 +350,7 @@ class IcebergTableFiles:
         def mend(table: Table) -> list[str]:
             uris = Counter(self._tasks(table))
             twice = {
-                plain_uri(task.file.file_path): _deletes_of(task)
+                plain_uri(task.file.file_path): deletes_of(task)
                 for task in self._scan(table)
                 if uris[plain_uri(task.file.file_path)] > 1
             }
@@ -363,12 +370,12 @@ class IcebergTableFiles:
             self.data_directory,
             target_bytes=target_bytes,
             part_of=lambda path: repr(tasks[path].file.partition),
-            deleted=self._deleted_rows(table),
+            deleted=self._deleted_rows(table, list(tasks.values())),
             sort_by=order_of(table.schema(), table.sort_order()),
         )
         if not old:
             return Compaction()
-        gone = {self._uri(path): _deletes_of(tasks[path]) for path in old}
+        gone = {self._uri(path): deletes_of(tasks[path]) for path in old}
         come = [self._uri(path) for path in new]
         if not self._repeated(lambda table: self._replace(table, gone, come)):
             return Compaction()  # another process has replaced them
@@ -431,13 +438,10 @@ class IcebergTableFiles:
         Return False, without a change, if the table does not reference all of them with these
         delete files: rows that were deleted meanwhile would come back.
         """
-        present = {plain_uri(each.file.file_path): _deletes_of(each) for each in self._scan(table)}
+        present = {plain_uri(each.file.file_path): deletes_of(each) for each in self._scan(table)}
         if any(present.get(uri) != deletes for uri, deletes in old.items()):
             return False
-        with (
-            table.transaction() as transaction,
-            transaction.update_snapshot().overwrite() as update,
-        ):
+        with table.transaction() as transaction, overwrite(transaction) as update:
             for task in self._scan(table):
                 if plain_uri(task.file.file_path) in old:
                     update.delete_data_file(task.file)
@@ -465,10 +469,6 @@ class IcebergTableFiles:
     def _relative(self, uri: str) -> str:
         data = f"{file_uri(self.data_directory)}/"
         return uri.removeprefix(data) if uri.startswith(data) else uri.removeprefix(_SCHEME)
-
-
-def _deletes_of(task: FileScanTask) -> frozenset[str]:
-    return frozenset(each.file_path for each in task.delete_files)
 
 
 def _state(table: Table) -> str:

@@ -32,8 +32,7 @@ from millstream.model.errors import MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
-from millstream.spark.lakehouse.formats.changes import CHANGE
-from millstream.spark.lakehouse.formats.debezium import TRUNCATE, UPSERT
+from millstream.spark.lakehouse.formats.debezium import CHANGE, TRUNCATE, UPSERT
 from millstream.spark.lakehouse.table import MergeTable, Replacement, offset_column_of
 from millstream.spark.locations.location import Location
 
@@ -160,11 +159,10 @@ class Merger:
         New files whose commit failed are orphans, which a later batch or maintenance removes:
         nobody knows at once that a commit has failed.
         """
-        base = self._table.state()
-        columns = columns_of(self._table.schema())  # of this state, or the commit will fail
-        deleted = self._table.deleted_rows()
+        present = self._table.present()
+        columns, deleted = columns_of(present.schema), present.deleted
         hits = _Hits(changes, self._key, Place.of(columns))
-        for path in self._candidates(changes):
+        for path in self._candidates(changes, present.files):
             # Of a table that others write too, columns may have other types in older files.
             wanted = pa.schema([columns.field(n) for n in (*self._key, *hits.place.columns)])
             rows = read_as(self._path(path), wanted)
@@ -182,14 +180,14 @@ class Merger:
             _write(writer, _with_new_rows(read_as(self._path(path), columns), upserts, positions))
         _write(writer, upserts.take(pa.array(hits.new_rows())))
         removed = [path for path, _ in files]
-        return Replacement(base=base, removed=removed, added=writer.finish())
+        return Replacement(base=present.state, removed=removed, added=writer.finish())
 
     def _path(self, path: str) -> Location:
         return self._table.data_directory / path
 
-    def _candidates(self, changes: Changes) -> list[str]:
+    def _candidates(self, changes: Changes, files: Sequence[str]) -> list[str]:
         """Return the files that may have rows of these keys, in the order of the key."""
-        paths = sorted(set(self._table.files()))
+        paths = sorted(set(files))
         self._ends = {path: self._ends[path] for path in paths if path in self._ends}
         for path in paths:
             if path not in self._ends:

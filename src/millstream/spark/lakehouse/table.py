@@ -183,6 +183,17 @@ class Replacement:
     """Finished files in the staging directory."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Present:
+    """A table of the present, all of one state."""
+
+    state: str
+    """See :meth:`MergeTable.state`."""
+    schema: pa.Schema
+    files: Sequence[str]
+    deleted: Mapping[str, Sequence[int]]
+
+
 class Table(Protocol):
     """One table of any kind. Every method reads the table again: nothing is cached."""
 
@@ -285,6 +296,9 @@ class MergeTable(Table, Protocol):
 
     def state(self) -> str:
         """Return what names the present set of files: another one after each change of them."""
+
+    def present(self) -> Present:
+        """Return what a merge needs of the table, which is read once."""
 
     def replace(
         self,

@@ -25,7 +25,7 @@ from millstream.spark.lakehouse import commits, maintain
 from millstream.spark.lakehouse.audit import table_offsets
 from millstream.spark.lakehouse.iceberg import IcebergTableFiles
 from millstream.spark.lakehouse.reading import _kept_rows
-from millstream.spark.lakehouse.table import Layout, TableName
+from millstream.spark.lakehouse.table import Layout, Replacement, TableName
 
 _FILE_PATH, _POSITION = 2147483546, 2147483545
 """The field ids of a position delete file (Iceberg's specification)."""
@@ -171,6 +171,27 @@ def test_a_manifest_is_read_once(table: IcebergTableFiles, monkeypatch: pytest.M
     reads.clear()
     assert len(table.retained()) == 13
     assert len(reads) == 1
+
+
+def test_merges_leave_no_manifest_behind_in_which_nothing_lives(table: IcebergTableFiles) -> None:
+    """Each would be read by every merge after it: the square of the merges."""
+    expected: dict[str, int] = {}
+    for number in range(1, 7):
+        change = Replacement(
+            base=table.state(), removed=table.files(), added=[write(table, number)]
+        )
+        table.replace("app", {"batch": number}, change, expected=expected)
+        expected = {"batch": number}
+    loaded = table._load()
+    snapshot = loaded.current_snapshot()
+    assert snapshot is not None
+    kinds = [
+        (each.added_files_count, each.deleted_files_count) for each in snapshot.manifests(loaded.io)
+    ]
+    assert sorted(kinds) == [(0, 1), (1, 0)]
+    assert len(table.files()) == 1
+    first = next(iter(loaded.snapshots()))
+    assert loaded.scan(snapshot_id=first.snapshot_id).to_arrow().num_rows == 3
 
 
 def test_a_column_without_statistics_is_not_worth_a_warning(
