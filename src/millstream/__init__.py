@@ -68,7 +68,9 @@ def sql(
     files hold the records. Values are read as ``format`` says (as in loads; ``auto`` looks at the
     first records), with ``format_options``, with the columns of the file ``schema``; those of
     single topics as in ``{"orders": "avro,definition=orders.avsc"}``. ``settings`` are options of
-    ``format("millstream")``, such as ``kafka.security.protocol``. ``lateness_ms``: see the page.
+    ``format("millstream")``, such as ``kafka.security.protocol``, and those of a schema registry,
+    such as ``schema.registry.url``, for values that name their schemas. ``lateness_ms``: see the
+    page.
 
     With ``stream`` the result is a RecordBatchReader, which reads as it is read; close it, or read
     it to its end.

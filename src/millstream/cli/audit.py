@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from millstream.cli.client_options import registry_settings
 from millstream.cli.failures import FAILED
 from millstream.cli.output import print_json, print_rows
 from millstream.cli.table_arguments import (
     AppId,
+    SchemaRegistry,
     SourceOptions,
     StorageOptions,
     TableArgument,
@@ -30,6 +32,7 @@ def audit(
     topic: TopicArgument,
     table: TableArgument,
     app_id: AppId = "",
+    schema_registry: SchemaRegistry = None,
     option: SourceOptions = None,
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
@@ -48,7 +51,8 @@ def audit(
     for each, name in tables_of(topic, table):
         source = load_source(source_options(bootstrap, each, option))
         options = parse_options(source, streaming=True)
-        found = run_audit(options, existing_table(name, storage_option), load_id(each, app_id))
+        of_load = existing_table(name, storage_option), load_id(each, app_id)
+        found = run_audit(options, *of_load, registry_settings(schema_registry))
         audits.append((found, sentences(found)))
     if as_json:
         found_all = [_json(found, problems) for found, problems in audits]

@@ -95,10 +95,9 @@ _FormatOptions: TypeAlias = Annotated[
         metavar="KEY=VALUE",
         help="Of the format: pattern (text; access_log for web servers), delimiter, quote, null, "
         "header (csv), definition (avro, protobuf: a file), message (protobuf), framing (avro, "
-        "protobuf, json), schema_id (avro), subject, subject_strategy and record (of a registry), "
-        "evolve (json, avro, protobuf, debezium), truncate (debezium: apply or reject), "
-        "key (all but raw: string, int, long, …); "
-        "may be repeated.",
+        "protobuf, json, debezium), schema_id (avro), subject, subject_strategy and record (of a "
+        "registry), evolve (json, avro, protobuf, debezium), truncate (debezium: apply or "
+        "reject), key (all but raw: string, int, long, …); may be repeated.",
     ),
 ]
 _Key: TypeAlias = Annotated[

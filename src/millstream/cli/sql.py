@@ -15,9 +15,9 @@ from millstream.cli.arguments import (
     duration_ms,
     key_values,
 )
-from millstream.cli.client_options import source_settings
+from millstream.cli.client_options import registry_settings, source_settings
 from millstream.cli.failures import complain
-from millstream.cli.table_arguments import SourceOptions
+from millstream.cli.table_arguments import SchemaRegistry, SourceOptions
 from millstream.model.errors import ConfigError
 
 _LogDirs: TypeAlias = Annotated[
@@ -85,6 +85,7 @@ def sql(
             "such as _timestamp < … end the reading.",
         ),
     ] = None,
+    schema_registry: SchemaRegistry = None,
     option: SourceOptions = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -115,7 +116,13 @@ def sql(
             schema,
             key_values(topic_format, "--topic-format"),
         )
-        settings = query_settings(source, formats, max_rejects=max_rejects, lateness_ms=lateness_ms)
+        settings = query_settings(
+            source,
+            formats,
+            max_rejects=max_rejects,
+            lateness_ms=lateness_ms,
+            registry=registry_settings(schema_registry),
+        )
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
     with Query(query, settings) as running:

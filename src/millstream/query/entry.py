@@ -12,6 +12,7 @@ import pyarrow as pa
 from millstream.model.errors import ConfigError
 from millstream.query.engine import Query
 from millstream.query.settings import QuerySettings, TopicFormat
+from millstream.schemas.settings import is_registry_setting
 from millstream.spark.lakehouse.reject_limit import in_words, parse_reject_limit
 from millstream.spark.locations.location import as_location
 
@@ -34,8 +35,15 @@ def run(
     stream: bool,
 ) -> pa.Table | pa.RecordBatchReader:
     """Run a query; see :func:`millstream.sql`."""
-    source = source_options(bootstrap_servers, log_dir, settings)
-    chosen = query_settings(source, formats, max_rejects=max_rejects, lateness_ms=lateness_ms)
+    registry = {name: text for name, text in settings.items() if is_registry_setting(name)}
+    of_source = {name: text for name, text in settings.items() if name not in registry}
+    chosen = query_settings(
+        source_options(bootstrap_servers, log_dir, of_source),
+        formats,
+        max_rejects=max_rejects,
+        lateness_ms=lateness_ms,
+        registry=registry,
+    )
     running = Query(query, chosen)
     try:
         schema, batches = running.run()
@@ -66,7 +74,12 @@ def source_options(
 
 
 def query_settings(
-    source: Mapping[str, str], formats: Formats, *, max_rejects: str, lateness_ms: int | None
+    source: Mapping[str, str],
+    formats: Formats,
+    *,
+    max_rejects: str,
+    lateness_ms: int | None,
+    registry: Mapping[str, str] | None = None,
 ) -> QuerySettings:
     """Return the settings of a query; ConfigError names what is wrong."""
     kind, options, schema, topic_formats = formats
@@ -81,6 +94,7 @@ def query_settings(
         topic_formats={name: topic_format(text) for name, text in topic_formats.items()},
         max_rejects=limit,
         lateness_ms=lateness_ms,
+        registry=registry or {},
     )
 
 

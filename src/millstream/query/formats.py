@@ -11,16 +11,19 @@ import pyarrow as pa
 
 from millstream.model.errors import ConfigError
 from millstream.query.settings import ACCESS_LOG, AUTO, TopicFormat
+from millstream.schemas.registry import RegistryPlace
 from millstream.spark.lakehouse.columns import (
     DEFINITION_OPTION,
     NothingToInferError,
     check_names,
     infer_columns,
+    infer_key_type,
     read_definition,
     sample_values,
     writers_of,
 )
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
+from millstream.spark.lakehouse.formats.keys import REGISTERED
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.schema_file import read_schema_file
 from millstream.spark.options import SourceOptions
@@ -39,29 +42,50 @@ class ChosenFormat:
     is_guessed: bool = False
 
 
-def choose_format(wanted: TopicFormat, topics: Topics, options: SourceOptions) -> ChosenFormat:
-    """Return the format with its columns; ConfigError where they cannot be known."""
+def choose_format(
+    wanted: TopicFormat,
+    topics: Topics,
+    options: SourceOptions,
+    registry: RegistryPlace | None = None,
+) -> ChosenFormat:
+    """Return the format with its columns; ConfigError where they cannot be known.
+
+    ``registry`` is where the schemas are that records name by id.
+    """
     name = wanted.kind
     if name == AUTO:
         name = _guess(sample_values(topics, options))
-    spec = _spec(name, wanted)
+        registry = None  # the records are what they were taken for: they name no schema
+    spec = _spec(name, wanted, registry)
+    if spec.options.get("key") in REGISTERED:
+        try:
+            spec = replace(spec, key_type=infer_key_type(spec, topics, options))
+        except NothingToInferError:
+            spec = replace(spec, key_type=pa.binary())
     if spec.kind != "raw":
         spec = _with_columns(spec, wanted, topics, options)
     make_format(spec).table_schema()  # a column may have a name of ours
     return ChosenFormat(name, spec, is_guessed=wanted.kind == AUTO)
 
 
-def _spec(name: str, wanted: TopicFormat) -> FormatSpec:
+def _spec(name: str, wanted: TopicFormat, registry: RegistryPlace | None) -> FormatSpec:
     if name == ACCESS_LOG:
-        return FormatSpec(kind="text", options={**wanted.options, **_ACCESS_LOG_OPTIONS})
+        options = {**wanted.options, **_ACCESS_LOG_OPTIONS}
+        return FormatSpec(kind="text", options=options, registry=registry)
     given = dict(wanted.options)
     definition = b""
     if DEFINITION_OPTION in given:
         definition = read_definition(given.pop(DEFINITION_OPTION))
-    elif name in ("avro", "protobuf"):
-        raise ConfigError(f"format {name} needs the option definition: a file with its schema")
     writers = writers_of(given, definition)
-    return FormatSpec(kind=name, options=given, definition=definition, writers=writers)
+    spec = FormatSpec(
+        kind=name, options=given, definition=definition, writers=writers, registry=registry
+    )
+    if name in ("avro", "protobuf") and not definition and not spec.is_framed:
+        raise ConfigError(
+            f"format {name} needs the option definition, a file with its schema, or a schema "
+            "registry (--schema-registry URL or FILE)"
+        )
+    return spec
 
 
 def _with_columns(

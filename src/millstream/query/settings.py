@@ -51,7 +51,8 @@ class QuerySettings:
     """One query's settings.
 
     ``source`` are options of ``format("millstream")`` without the topics: brokers, log directories,
-    isolation. ``lateness_ms``: no record is stored behind one whose time is later by more than
+    isolation. ``registry`` are settings ``schema.registry.…``: where the schemas are that records
+    name by id. ``lateness_ms``: no record is stored behind one whose time is later by more than
     this; None: records may be late without limit, and conditions bound times from below only.
     """
 
@@ -60,6 +61,7 @@ class QuerySettings:
     topic_formats: Mapping[str, TopicFormat] = field(default_factory=dict)
     max_rejects: RejectLimit = field(default_factory=RejectLimit)
     lateness_ms: int | None = None
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def format_of(self, topic: str) -> TopicFormat:
         """Return the format of a topic."""

@@ -15,6 +15,7 @@ from millstream.query.pushdown import TopicEnds
 from millstream.query.settings import QueryError, QuerySettings
 from millstream.query.table_names import TableNames
 from millstream.query.topic_table import TopicTable
+from millstream.spark.lakehouse.registered_columns import place_of_settings
 from millstream.spark.options import Subscribe, SubscribePattern, load_source, parse_options
 from millstream.spark.topics import open_topics
 
@@ -32,6 +33,7 @@ class Tables:
             raise ConfigError(f"option {chosen[0]} is not for queries: they name their topics")
         self._settings = settings
         self._options = parse_options({**load_source(settings.source), "subscribePattern": ".*"})
+        self._registry = place_of_settings(settings.registry)
         self._topics = open_topics(self._options)
         self.tables: dict[str, TopicTable] = {}
 
@@ -69,7 +71,8 @@ class Tables:
         committed = options.kafka.read_committed
         latest = topics.latest(topic_partitions, read_committed=committed)
         try:
-            chosen = choose_format(self._settings.format_of(name), topics, options)
+            wanted = self._settings.format_of(name)
+            chosen = choose_format(wanted, topics, options, self._registry)
         except ConfigError as error:
             raise QueryError(f"topic {name}: {error}") from error
         self.tables[name] = TopicTable(

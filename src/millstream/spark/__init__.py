@@ -84,7 +84,8 @@ def audit(settings: LoadSettings) -> Audit:
     from millstream.spark.options import load_source, parse_options
 
     options = parse_options(load_source(settings.source), streaming=True)
-    return run_audit(options, open_table(settings.table), settings.load_id)
+    table = open_table(settings.table)
+    return run_audit(options, table, settings.load_id, settings.registry)
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:

@@ -78,7 +78,7 @@ class TopicSite:
 
     def audit(self) -> Audit:
         options = source_options_of(self.settings.source)
-        return audit(options, self.table, self.settings.load_id)
+        return audit(options, self.table, self.settings.load_id, self.settings.registry)
 
     def rows(self, *columns: str) -> list[tuple[Any, ...]]:
         return read_rows(self.table, columns)

@@ -33,6 +33,7 @@ from millstream.spark.lakehouse.intervals import (
 )
 from millstream.spark.lakehouse.key_audit import KeyAudit, audit_keys
 from millstream.spark.lakehouse.ledger import Ledger
+from millstream.spark.lakehouse.registered_columns import place_of_settings
 from millstream.spark.lakehouse.table import Table, dead_letters_of, offset_column_of, open_table
 from millstream.spark.lakehouse.upserts import read_mode
 from millstream.spark.locations.location import Location
@@ -110,13 +111,21 @@ class Audit:
         return all(each.is_clean for each in self.partitions)
 
 
-def audit(options: SourceOptions, table: Table, app_id: str) -> Audit:
-    """Compare a table with the topics that it was loaded from."""
+def audit(
+    options: SourceOptions, table: Table, app_id: str, registry: Mapping[str, str] | None = None
+) -> Audit:
+    """Compare a table with the topics that it was loaded from.
+
+    ``registry`` are settings ``schema.registry.…``: where the schemas are that records name by id.
+    Only a table of the present needs them, whose keys are read again; ConfigError without.
+    """
     files = table.files()
     twice = sorted({path for path in files if files.count(path) > 1}) if _has_doubles(files) else []
     absent = [path for path in sorted(set(files)) if not (table.data_directory / path).is_file()]
     damaged: list[str] = []
     mode = read_mode(table.name)
+    if mode is not None:
+        mode = mode.asking(place_of_settings(registry or {}))
     offsets = table_offsets(table, skip=absent, damaged=damaged)
     dead_letters_table = open_table(dead_letters_of(table.name))
     dead_letters = _dead_letter_offsets(table, dead_letters_table, app_id)

@@ -118,6 +118,13 @@ def key_type_of(
     table = open_table(settings.table)
     if table.exists() and table.schema().get_field_index("_key") >= 0:
         return table.schema().field("_key").type
+    return infer_key_type(spec, topics, options)
+
+
+def infer_key_type(spec: FormatSpec, topics: Topics, options: SourceOptions) -> pa.DataType:
+    """Return the type of keys that name their schemas: of the newest, or of the first records';
+    NothingToInferError.
+    """
     found = registered_columns.newest_key_type(spec, _names(topics, options))
     if found is None:
         sample = _sample(topics, options, pa.schema([RAW_COLUMNS.field("key"), _HEADERS]))
@@ -256,6 +263,11 @@ def infer_columns(spec: FormatSpec, topics: Topics, options: SourceOptions) -> p
     """Return the columns of a definition, or of the first records; NothingToInferError."""
     if spec.definition:
         return _defined_columns(spec)
+    if spec.is_framed and spec.kind == "debezium":
+        from millstream.spark.lakehouse.formats import avro_envelopes
+
+        envelope = _registered_columns(replace(spec, kind="avro"), topics, options)
+        return avro_envelopes.row_columns(envelope)
     if spec.is_framed:
         return _registered_columns(spec, topics, options)
     if spec.kind == "text":

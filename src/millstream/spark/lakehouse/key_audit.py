@@ -20,9 +20,10 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.compaction import without_rows
 from millstream.spark.lakehouse.formats import FormatSpec
-from millstream.spark.lakehouse.formats.changes import CHANGE, ChangeFormat
-from millstream.spark.lakehouse.formats.debezium import UPSERT
+from millstream.spark.lakehouse.formats.changes import ChangeFormat
+from millstream.spark.lakehouse.formats.debezium import CHANGE, UPSERT
 from millstream.spark.lakehouse.formats.format import METADATA
+from millstream.spark.lakehouse.formats.keys import REGISTERED
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.intervals import OffsetSet
 from millstream.spark.lakehouse.merge import Place, newest, read_as
@@ -151,6 +152,8 @@ def _are_in(offsets: np.ndarray, found: OffsetSet) -> np.ndarray:
 
 def _spec(mode: UpsertMode, schema: pa.Schema) -> FormatSpec:
     """Return the format with the columns that the key needs, where it can leave others out."""
+    if mode.spec.options.get("key") in REGISTERED:
+        mode = replace(mode, spec=replace(mode.spec, key_type=schema.field("_key").type))
     own = {*METADATA.names, *mode.spec.reserved}
     fields = [each for each in schema if each.name not in own]
     key = [each for each in fields if each.name in mode.key]

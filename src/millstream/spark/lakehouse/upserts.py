@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
+from millstream.schemas.registry import RegistryPlace
 from millstream.spark.lakehouse.data_files import SUFFIX, DataFile, orphans
 from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec
@@ -40,6 +41,7 @@ from millstream.spark.locations.location import Location
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 10
+_FRAMED: Final = {"framing": "confluent"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,13 @@ class UpsertMode:
 
     key: tuple[str, ...]
     spec: FormatSpec
-    """The format, without the columns: the schema file has them."""
+    """The format, without the columns: the schema file has them; and without a registry, which has
+    credentials.
+    """
+
+    def asking(self, registry: RegistryPlace | None) -> UpsertMode:
+        """Return it with the place of the schemas that records name by id."""
+        return replace(self, spec=replace(self.spec, registry=registry))
 
 
 class Upserts:
@@ -205,7 +213,7 @@ def _write_mode(name: TableName, mode: UpsertMode) -> None:
     value = {
         "key": list(mode.key),
         "format": spec.kind,
-        "options": dict(spec.options),
+        "options": {**spec.options, **_FRAMED} if spec.is_framed else dict(spec.options),
         "reserved": sorted(spec.reserved),
         "definition": base64.b64encode(spec.definition).decode(),
         "writers": {str(n): base64.b64encode(e).decode() for n, e in spec.writers.items()},

@@ -16,8 +16,7 @@ from tests.lake_readers import READERS, library_rows, rows_of
 
 from millstream.model.errors import MillstreamError
 from millstream.spark.lakehouse.file_writer import FileRules
-from millstream.spark.lakehouse.formats.changes import CHANGE
-from millstream.spark.lakehouse.formats.debezium import DELETE, TRUNCATE, UPSERT
+from millstream.spark.lakehouse.formats.debezium import CHANGE, DELETE, TRUNCATE, UPSERT
 from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
 from millstream.spark.lakehouse.merge import Merger, newest
 from millstream.spark.lakehouse.table import Layout, MergeTable, TableName, open_merge_table

@@ -7,7 +7,7 @@ in one or the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from millstream.model.errors import ConfigError
@@ -26,7 +26,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("pattern", "key"),
     "json": ("framing", *_OF_SUBJECTS, "evolve", "key"),
     "csv": ("delimiter", "quote", "null", "header", "key"),
-    "debezium": ("evolve", "key", "truncate"),
+    "debezium": ("framing", *_OF_SUBJECTS, "evolve", "key", "truncate"),
     "avro": ("definition", "framing", "schema_id", *_OF_SUBJECTS, "evolve", "key"),
     "protobuf": ("definition", "message", "framing", *_OF_SUBJECTS, "evolve", "key"),
 }
@@ -52,22 +52,29 @@ def check_options(kind: str, options: Mapping[str, str]) -> None:
         check_kind(options["key"])
 
 
-def make_format(spec: FormatSpec) -> Format:
-    """Return the format that ``spec`` describes; ConfigError for an unknown one."""
-    key = spec.options.get("key", "binary")
-    if key == "binary" or spec.kind == "raw":
-        return _make_format(spec)
+def make_format(spec: FormatSpec, key: Sequence[str] = ()) -> Format:
+    """Return the format that ``spec`` describes; ConfigError for an unknown one.
+
+    ``key`` are the columns that identify a row, for change data.
+    """
+    kind = spec.options.get("key", "binary")
+    if kind == "binary" or spec.kind == "raw":
+        return _make_format(spec, key)
     from millstream.spark.lakehouse.formats.keys import KeyedFormat, check_kind
 
-    check_kind(key)
-    if key in REGISTERED:
+    check_kind(kind)
+    if kind in REGISTERED:
         from millstream.spark.lakehouse.formats.framed_keys import FramedKeys
 
-        return FramedKeys(_make_format(spec), spec)
-    return KeyedFormat(_make_format(spec), key)
+        return FramedKeys(_make_format(spec, key), spec)
+    return KeyedFormat(_make_format(spec, key), kind)
 
 
-def _make_format(spec: FormatSpec) -> Format:
+def _make_format(spec: FormatSpec, key: Sequence[str]) -> Format:
+    if spec.is_framed and spec.kind == "debezium":
+        from millstream.spark.lakehouse.formats.avro_envelopes import AvroEnvelopes
+
+        return AvroEnvelopes(spec, key)
     if spec.is_framed:
         from millstream.spark.lakehouse.formats.framed import FramedFormat
 

@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.debezium import (
+    CHANGE,
     DELETE,
+    REJECTED_TRUNCATE,
     TRUNCATE,
     UPSERT,
     Change,
@@ -27,7 +29,6 @@ from millstream.spark.lakehouse.formats.debezium import (
 from millstream.spark.lakehouse.formats.envelopes import EnvelopeReader
 from millstream.spark.lakehouse.formats.format import Decoded, Rejected, reason_of
 
-CHANGE: Final = "_change"
 _OWN_KEYS: Final = frozenset({"_key", "key"})
 """Columns of the records' keys, which tombstones have too."""
 
@@ -53,13 +54,14 @@ class ChangeFormat:
     """A format, and what each of its records does to a table with this key."""
 
     def __init__(self, spec: FormatSpec, key: Sequence[str]) -> None:
-        self._inner = make_format(spec)
+        self._inner = make_format(spec, key)
         self._key = tuple(key)
+        self._is_told = spec.kind == "debezium" and spec.is_framed
         self._rejects_truncate = spec.options.get("truncate") == "reject"
         schema = self._inner.table_schema()
         self._schema = schema.append(pa.field(CHANGE, pa.int8()))
         self._texts = frozenset(n for n in key if pa.types.is_string(schema.field(n).type))
-        self._read = self._reader(spec.kind)
+        self._read = None if self._is_told else self._reader(spec.kind)
         self._columns = (
             None
             if self._read is None
@@ -87,6 +89,8 @@ class ChangeFormat:
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Read the records of a batch of the source."""
+        if self._is_told:
+            return self._with_keys_alone(batch, self._inner.decode(batch))
         values, changes, rejected = self._changes(batch)
         kept = np.setdiff1d(np.arange(len(batch)), list(rejected), assume_unique=True)
         inner = batch
@@ -104,7 +108,7 @@ class ChangeFormat:
         has_key = self._has_key(rows) | (changes[kept] == TRUNCATE)
         if not has_key.all():
             for row in kept[~has_key]:
-                rejected[int(row)] = f"there is no key: {', '.join(self._key)} is null"
+                rejected[int(row)] = self._without_key
             rows, kept = rows.filter(pa.array(has_key)), kept[has_key]
         arrays = [*rows.columns, pa.array(changes[kept], pa.int8())]
         return Decoded(
@@ -112,6 +116,21 @@ class ChangeFormat:
             [Rejected(row, rejected[row]) for row in sorted(rejected)],
             decoded.wider,
         )
+
+    def _with_keys_alone(self, batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
+        """Return rows that say themselves what they change, without those that have no key."""
+        rows = decoded.rows
+        is_sound = self._has_key(rows) | (rows.column(CHANGE).to_numpy() == TRUNCATE)
+        gone = [each.row for each in decoded.rejected]
+        kept = np.setdiff1d(np.arange(len(batch)), gone, assume_unique=True)
+        rejected = [*decoded.rejected]
+        rejected += [Rejected(int(row), self._without_key) for row in kept[~is_sound]]
+        rejected.sort(key=lambda each: each.row)
+        return Decoded(rows.filter(pa.array(is_sound)), rejected, decoded.wider)
+
+    @property
+    def _without_key(self) -> str:
+        return f"there is no key: {', '.join(self._key)} is null"
 
     def _has_key(self, rows: pa.RecordBatch) -> np.ndarray:
         found = np.ones(len(rows), bool)
@@ -158,5 +177,5 @@ class ChangeFormat:
             changes[row] = change.kind
             values.append(change.row)
             if change.kind == TRUNCATE and self._rejects_truncate:
-                rejected[row] = "a truncate, which the option truncate rejects"
+                rejected[row] = REJECTED_TRUNCATE
         return pa.array(values, pa.binary())

@@ -6,7 +6,8 @@
 
 with or without the wrapper of Kafka Connect's JsonConverter, ``{"schema": …, "payload": {…}}``. Of
 each envelope a row is left, which the format json reads: the one after the change, or the key alone
-of one that was deleted. Single records are read here, the usual ones as columns in ``envelopes``.
+of one that was deleted. Single records are read here, the usual ones as columns in ``envelopes``,
+and those in Avro in ``avro_envelopes``.
 Source: Debezium's documentation, "Data change events".
 """
 
@@ -17,6 +18,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+CHANGE: Final = "_change"
+"""The column of a batch of changes that has one of the three."""
 UPSERT: Final = 0
 DELETE: Final = 1
 TRUNCATE: Final = 2
@@ -24,6 +27,37 @@ TRUNCATE: Final = 2
 ROW_OPS: Final = frozenset({"c", "u", "r"})
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """Debezium's default for a column that the database did not log (unavailable.value.placeholder)."""
+
+WITHOUT_OP: Final = "no envelope of Debezium: there is no field op"
+REJECTED_TRUNCATE: Final = "a truncate, which the option truncate rejects"
+
+
+def of_no_row(op: object) -> str:
+    """Return why an envelope of another op is rejected."""
+    return f"op {json.dumps(op)} changes no row"
+
+
+def without_row(op: object) -> str:
+    """Return why an envelope without its row is rejected."""
+    return f"op {op} without a row in the field after"
+
+
+def other_key(names: Sequence[str]) -> str:
+    """Return why an update is rejected that changed these columns of the key."""
+    return f"an update changed {', '.join(names)} of the key: a delete and a create are needed"
+
+
+def not_logged(names: Sequence[str]) -> str:
+    """Return why a row is rejected that has placeholders in these columns."""
+    return (
+        f"the database did not log {', '.join(names)} (in PostgreSQL: ALTER TABLE … REPLICA "
+        "IDENTITY FULL)"
+    )
+
+
+def without_key(names: Sequence[str]) -> str:
+    """Return why a delete is rejected whose row and record lack these columns of the key."""
+    return f"the deleted row has no key: {', '.join(names)} is in no part of it"
 
 
 class Change(NamedTuple):
@@ -44,7 +78,7 @@ def read_envelope(
     if envelope is None:  # the tombstone behind a delete
         return Change(DELETE, key_row(None, key, fields, texts))
     if not isinstance(envelope, dict) or "op" not in envelope:
-        raise ValueError("no envelope of Debezium: there is no field op")
+        raise ValueError(WITHOUT_OP)
     op, before, after = envelope["op"], envelope.get("before"), envelope.get("after")
     if op in ROW_OPS:
         return Change(UPSERT, _row(op, before, after, fields))
@@ -52,7 +86,7 @@ def read_envelope(
         return Change(DELETE, key_row(before, key, fields, texts))
     if op == "t":
         return Change(TRUNCATE, b"{}")
-    raise ValueError(f"op {json.dumps(op)} changes no row")
+    raise ValueError(of_no_row(op))
 
 
 def key_row(before: Any, key: bytes | None, fields: Sequence[str], texts: frozenset[str]) -> bytes:
@@ -66,7 +100,7 @@ def key_row(before: Any, key: bytes | None, fields: Sequence[str], texts: frozen
         found |= {name: of_record[name] for name in fields if name in of_record} | found
     missing = [name for name in fields if found.get(name) is None]
     if missing:
-        raise ValueError(f"the deleted row has no key: {', '.join(missing)} is in no part of it")
+        raise ValueError(without_key(missing))
     return json.dumps(found).encode()
 
 
@@ -83,18 +117,13 @@ def rows_of(values: Sequence[bytes]) -> list[bytes]:
 
 def _row(op: str, before: Any, after: Any, fields: Sequence[str]) -> bytes:
     if not isinstance(after, dict):
-        raise ValueError(f"op {op} without a row in the field after")  # noqa: TRY004
+        raise ValueError(without_row(op))  # noqa: TRY004
     if isinstance(before, dict) and op == "u":
         other = [n for n in fields if before.get(n) is not None and before[n] != after.get(n)]
         if other:
-            raise ValueError(
-                f"an update changed {', '.join(other)} of the key: a delete and a create are needed"
-            )
+            raise ValueError(other_key(other))
     if UNAVAILABLE in after.values():
-        names = ", ".join(name for name, each in after.items() if each == UNAVAILABLE)
-        raise ValueError(
-            f"the database did not log {names} (in PostgreSQL: ALTER TABLE … REPLICA IDENTITY FULL)"
-        )
+        raise ValueError(not_logged([n for n, each in after.items() if each == UNAVAILABLE]))
     return json.dumps(after).encode()
 
 

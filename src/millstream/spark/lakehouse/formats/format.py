@@ -79,7 +79,7 @@ class FormatSpec:
     def is_framed(self) -> bool:
         """True where values name their schemas: so told, or there is a registry to ask."""
         given = self.options.get("framing")
-        if given is not None or self.kind not in ("avro", "protobuf", "json"):
+        if given is not None or self.kind not in ("avro", "protobuf", "json", "debezium"):
             return given == "confluent"
         return self.registry is not None
 
