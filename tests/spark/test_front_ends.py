@@ -21,12 +21,13 @@ from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.spark import read_table
-from millstream.spark.lakehouse.fan_out import FanOut, FanOutError, Work, land_works_on_spark
+from millstream.spark.lakehouse.fan_out import FanOut, FanOutError
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.load import Loader, spark_runner
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, parse_table_name
 from millstream.spark.lakehouse.transform import Transform
+from millstream.spark.lakehouse.works import Work, land_works_on_spark
 from millstream.spark.progress import GroupOffsets
 from millstream.spark.sessions import prepare_environment
 from millstream.spark.supervisor import supervise

@@ -16,17 +16,12 @@ from millstream.client import Admin
 from millstream.client.errors import BrokerError
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.spark.lakehouse import load
-from millstream.spark.lakehouse.fan_out import (
-    FanOut,
-    FanOutError,
-    Work,
-    land_works_locally,
-    settings_for,
-)
+from millstream.spark.lakehouse.fan_out import FanOut, FanOutError, settings_for
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, TableName
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
+from millstream.spark.lakehouse.works import Work, land_works_locally
 
 pytestmark = pytest.mark.system
 

@@ -4,19 +4,23 @@ the table once, and nothing is left that nobody names.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
+from tests.system.lakehouse.watched_commits import (
+    CrashError,
+    WatchedRunner,
+    around_commits,
+    nothing,
+)
 
 from millstream.client import Admin
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse.commits import Commits
 from millstream.spark.lakehouse.landing import Landed, Landing
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner
@@ -27,55 +31,7 @@ from millstream.spark.ranges import OffsetRange
 
 pytestmark = pytest.mark.system
 
-PATIENCE_S = 20.0
 UPSERTS = {"format": "json", "mode": "upsert", "key": ("n",)}
-
-
-class CrashError(Exception):
-    """The driver dies here."""
-
-
-class Runner:
-    """Runs tasks, and tells which batches have been landed."""
-
-    def __init__(self, before: Callable[[int], None] = lambda batch: None) -> None:
-        self.batches: list[int] = []
-        self._before = before
-        self._landed = threading.Condition()
-
-    def __call__(self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
-        self._before(landing.files.batch)
-        landed = local_runner(tasks, landing)
-        with self._landed:
-            self.batches.append(landing.files.batch)
-            self._landed.notify_all()
-        return landed
-
-    def wait(self, batch: int) -> bool:
-        """Wait until a batch is landed; False where that takes too long."""
-        with self._landed:
-            return self._landed.wait_for(lambda: batch in self.batches, PATIENCE_S)
-
-
-@contextmanager
-def around_commits(
-    patch: pytest.MonkeyPatch, before: Callable[[int], None], after: Callable[[int], None]
-) -> Iterator[None]:
-    """Call something with a batch's number before and after its commit."""
-    commit = Commits._commit
-
-    def watched(self: Commits, ready: Any, rules: Any) -> None:
-        before(ready.plan.batch)
-        commit(self, ready, rules)
-        after(ready.plan.batch)
-
-    with patch.context() as context:
-        context.setattr(Commits, "_commit", watched)
-        yield
-
-
-def nothing(batch: int) -> None:
-    """Do nothing."""
 
 
 @pytest.fixture
@@ -117,7 +73,7 @@ def test_a_batch_is_landed_while_the_one_before_it_is_committed(
     site: TopicSite, kind: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = site.kind(kind).using(**changes)
-    runner = Runner()
+    runner = WatchedRunner()
     overlaps: list[int] = []
 
     def slowly(batch: int) -> None:
@@ -147,7 +103,7 @@ def test_a_commit_that_fails_takes_the_next_batch_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site = site.kind(kind).using(**changes)
-    runner = Runner()
+    runner = WatchedRunner()
 
     def fails(batch: int) -> None:
         if batch == 3:
@@ -173,7 +129,7 @@ def test_another_load_commits_first(
     """It has landed the same batches by other ranges: neither of ours is committed."""
     site = site.kind(kind).using(**changes)
     other = site.using(batch_bytes=7_000)
-    runner = Runner()
+    runner = WatchedRunner()
     turn = iter([True])
 
     def overtaken(batch: int) -> None:
@@ -191,7 +147,7 @@ def test_one_that_commits_between_two_of_ours(
 ) -> None:
     """What was landed ahead follows a ledger that is not the table's any more."""
     other = site.using(batch_bytes=7_000)
-    runner = Runner()
+    runner = WatchedRunner()
     turn = iter([True])
 
     def overtaken(batch: int) -> None:
@@ -210,9 +166,46 @@ def test_a_landing_that_fails_does_not_stop_the_commit_before_it(site: TopicSite
             raise CrashError
 
     with pytest.raises(CrashError):
-        site.load(Runner(fails))
+        site.load(WatchedRunner(fails))
     assert [each.batch for each in site.reports] == [2, 3]
     check(site, 300)
+
+
+def test_a_fault_of_the_next_plan_does_not_stop_the_commit_before_it(site: TopicSite) -> None:
+    """Spark dies after it has landed a batch: nobody tells how many tasks the next one may have."""
+    answers = iter([1])
+
+    def parallelism() -> int:
+        for answer in answers:
+            return answer
+        raise CrashError
+
+    loader = Loader(
+        site.settings, WatchedRunner(), on_batch=site.reports.append, parallelism=parallelism
+    )
+    with pytest.raises(CrashError):
+        loader.run()
+    assert [each.batch for each in site.reports] == [2]
+    check(site, 300)
+
+
+def test_columns_that_change_while_the_next_batch_is_planned(
+    site: TopicSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch was landed with the columns of before."""
+    site.load()
+    site.write(0, objects(300, 400))
+    ahead = Loader._land_ahead
+
+    def meanwhile(self: Loader, *words: Any) -> Any:
+        site.table.add_columns(pa.schema([("n", pa.float64())]))
+        return ahead(self, *words)
+
+    with monkeypatch.context() as context:
+        context.setattr(Loader, "_land_ahead", meanwhile)
+        with pytest.raises(ConcurrentLoadError, match="columns"):
+            site.load()
+    check(site, 400)
 
 
 def test_records_that_are_lost_do_not_stop_the_commit_before_them(site: TopicSite) -> None:
@@ -234,7 +227,7 @@ def test_too_many_rejects_in_the_batch_behind(site: TopicSite) -> None:
     site.write(0, [b"rubbish"] * 2_000)
     site = site.using(max_rejects=parse_reject_limit("10"))
     with pytest.raises(TooManyRejectsError):
-        site.load(Runner())
+        site.load(WatchedRunner())
     assert site.reports
     rows = site.rows("n")
     assert rows == [(n,) for n in range(len(rows))]
@@ -243,7 +236,7 @@ def test_too_many_rejects_in_the_batch_behind(site: TopicSite) -> None:
 
 def test_dead_letters_of_both(site: TopicSite) -> None:
     site.write(0, [b"rubbish", *objects(300, 400), b"rubbish"])
-    runner = Runner()
+    runner = WatchedRunner()
     site.load(runner)
     assert site.rows("n") == [(n,) for n in range(400)]
     assert read_rows(site.letters, ["offset"]) == [(300,), (401,)]
@@ -259,7 +252,7 @@ def test_a_column_that_the_batch_behind_needs(
     site.load()
     site.write(0, objects(300, 400))
     site.write(0, [b'{"n":%d,"more":"x"}' % n for n in range(400, 500)])
-    runner = Runner()
+    runner = WatchedRunner()
     site.load(runner)
     assert len(runner.batches) > len(set(runner.batches))  # one was landed again
     found = site.rows("n")
@@ -268,7 +261,7 @@ def test_a_column_that_the_batch_behind_needs(
 
 
 def test_stopping_between_batches(site: TopicSite) -> None:
-    runner = Runner()
+    runner = WatchedRunner()
     loader = Loader(site.settings, runner, on_batch=site.reports.append)
     loader.run(lambda: len(site.reports) == 2)
     assert [each.batch for each in site.reports] == [2, 3]
@@ -278,7 +271,7 @@ def test_stopping_between_batches(site: TopicSite) -> None:
 
 
 def test_a_topic_made_anew_meanwhile(site: TopicSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = Runner()
+    runner = WatchedRunner()
 
     def anew(batch: int) -> None:
         if batch == 2:
@@ -306,5 +299,5 @@ def test_a_partition_that_is_new_is_read_from_its_first_record(
             site.write(1, objects(300, 310))
 
     with around_commits(monkeypatch, more, nothing):
-        site.load(Runner())
+        site.load(WatchedRunner())
     check(site, 310)

@@ -361,7 +361,7 @@ def test_a_driver_that_wakes_up_late(site: TopicSite, kind: str) -> None:
             return settle(ledger)
 
         loader._commits._rejects.settle = stalls  # type: ignore[method-assign]
-        loader.commit(plan, landed, reader)
+        loader.commit(loader.check(plan, landed, reader), reader)
     assert site.rows("_offset", "n") == [(0, 1), (3, 2)]
     assert read_rows(site.letters, ["offset"]) == [(1,), (2,)]
     assert site.audit().is_clean
@@ -670,9 +670,9 @@ def test_records_replaced_while_they_are_read(
         plan = replace(plan, ends=replace(plan.ends, leader_epochs={place: leader}))
         if replaced:
             with pytest.raises(ReplacedRecordsError):
-                loader.commit(plan, landed, reader)
+                loader.commit(loader.check(plan, landed, reader), reader)
         else:
-            loader.commit(plan, landed, reader)
+            loader.commit(loader.check(plan, landed, reader), reader)
     assert len(site.rows("offset")) == (0 if replaced else 100)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.ledger import Ledger
@@ -36,6 +38,8 @@ class Ready:
 
     plan: Plan
     landed: Sequence[Landed]
+    schema: pa.Schema
+    """The columns that it was landed with."""
     entries: Mapping[str, int]
     """What the commit changes in the ledger."""
     reasons: Mapping[str, int]

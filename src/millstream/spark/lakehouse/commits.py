@@ -105,9 +105,6 @@ class Commits:
             why=reasons,
         )
         self._check_dead_letters(plan, dead_letters)
-        has_files = any(each.files for each in landed)
-        if has_files and any(changed_columns(self._table.schema(), schema)):
-            raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
         epochs = {
             each.topic_partition: join(part.epochs.get(each.topic_partition, ()) for part in landed)
             for each in plan.ranges
@@ -118,7 +115,7 @@ class Commits:
             entries[REJECTS] = self._rejects.note(
                 plan.batch, plan.ranges, plan.ends.topic_ids, dead_letters
             )
-        return Ready(plan=plan, landed=landed, entries=entries, reasons=reasons)
+        return Ready(plan=plan, landed=landed, schema=schema, entries=entries, reasons=reasons)
 
     def _check_dead_letters(self, plan: Plan, files: Sequence[DataFile]) -> None:
         try:
@@ -137,6 +134,9 @@ class Commits:
         ``rules`` say how the table's files are written.
         """
         plan, landed = ready.plan, ready.landed
+        # Not before: planning the next batch takes time, and so do the commits of other tables.
+        if ready.files and any(changed_columns(self._table.schema(), ready.schema)):
+            raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
         self._commit(ready, rules)
         if ready.rejected:
             self.settle(ready.ledger)

@@ -7,6 +7,9 @@ Spark job, and commits table by table::
            ▲                                                              │
            └──────────────────────────────────────────────────────────────┘
 
+While the tables of one round are committed, the next round is landed, as long as a table is behind
+(``landing_ahead``).
+
 A table has its own offsets, under the same names as a load of its topic alone, so it may be
 audited, maintained and loaded separately. New topics get their tables when they appear. An error of
 one topic ends only that topic's load.
@@ -17,56 +20,39 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
+from typing import Final
 
 from millstream.model.errors import (
     ConfigError,
-    CorruptLogError,
     ErrorCode,
     KafkaError,
     MillstreamError,
 )
-from millstream.schemas.schema import RegistryRefusedError
-from millstream.spark.lakehouse.batches import BatchReport, Plan
+from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready
 from millstream.spark.lakehouse.columns import EVOLUTIONS
-from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land
-from millstream.spark.lakehouse.ledger import RecreatedTopicError
-from millstream.spark.lakehouse.load import (
-    Loader,
-    local_runner,
-    source_options_of,
-    wait,
-)
-from millstream.spark.lakehouse.parallelism import cores, run_in_threads
-from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
+from millstream.spark.lakehouse.landing import Landed
+from millstream.spark.lakehouse.landing_ahead import Inherit, LandingAhead, inherit_nothing
+from millstream.spark.lakehouse.load import Loader, local_runner, source_options_of, wait
+from millstream.spark.lakehouse.parallelism import cores
+from millstream.spark.lakehouse.reject_limit import add_reasons
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import TOPIC_FIELD, TableName
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
-from millstream.spark.lakehouse.written_files import WrittenFileError
+from millstream.spark.lakehouse.works import (
+    FATAL_FOR_A_TOPIC,
+    Work,
+    WorkRunner,
+    land_works_locally,
+)
 from millstream.spark.locations.location import Location
 from millstream.spark.options import Subscribe
-from millstream.spark.plan import DataLossError
-from millstream.spark.ranges import OffsetRange
 from millstream.spark.topics import Topics, open_topics
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 log = logging.getLogger(__name__)
-
-_FATAL: Final = {
-    kind.__name__: kind
-    for kind in (
-        *(ConfigError, RegistryRefusedError, CorruptLogError),
-        *(DataLossError, RecreatedTopicError, UnreadableRecordError, TooManyRejectsError),
-    )
-}
-"""The errors that end the load of one topic only."""
 
 _ATTEMPTS: Final = 3
 _SUBSCRIPTIONS: Final = frozenset(("subscribe", "subscribepattern", "assign"))
@@ -78,64 +64,11 @@ class FanOutError(MillstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One task of a round: ranges of one topic, for that topic's table."""
+class Round:
+    """The next batch of every table that lacks something, as tasks."""
 
-    topic: str
-    number: int
-    ranges: Sequence[OffsetRange]
-    landing: Landing
-
-
-WorkRunner = Callable[[Sequence[Work]], list[Landed | Exception]]
-"""Runs the tasks of a round; a task's result may be the error of its topic."""
-
-
-def land_works_locally(works: Sequence[Work]) -> list[Landed | Exception]:
-    """Run every task in this process."""
-    return run_in_threads(_land, works)
-
-
-def land_works_on_spark(spark: SparkSession, works: Sequence[Work]) -> list[Landed | Exception]:
-    """Run the tasks of all tables in one Spark job."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict(
-                    {"work": [index], "outcome": [_to_json(_land(works[index]))]}
-                )
-
-    numbers = spark.range(0, len(works), 1, len(works))
-    rows = numbers.mapInArrow(run, "work long, outcome string").collect()
-    outcomes = {row.work: _from_json(row.outcome) for row in rows}
-    missing = sorted(set(range(len(works))) - set(outcomes))
-    if missing or len(rows) != len(works):
-        raise WrittenFileError(
-            f"{len(works)} tasks were run and {len(rows)} results came, none of {missing}: nothing "
-            "is committed"
-        )
-    return [outcomes[index] for index in range(len(works))]
-
-
-def _land(work: Work) -> Landed | Exception:
-    try:
-        return land(work.ranges, work.landing, work.number)
-    except tuple(_FATAL.values()) as error:
-        return error
-
-
-def _to_json(outcome: Landed | Exception) -> str:
-    if isinstance(outcome, Landed):
-        return json.dumps({"landed": outcome.to_json()})
-    return json.dumps({"error": type(outcome).__name__, "text": str(outcome)})
-
-
-def _from_json(text: str) -> Landed | Exception:
-    value: dict[str, str] = json.loads(text)
-    if "landed" in value:
-        return Landed.from_json(value["landed"])
-    return _FATAL.get(value["error"], MillstreamError)(value["text"])
+    plans: Mapping[str, Plan]
+    works: Sequence[Work]
 
 
 def settings_for(settings: LoadSettings, topic: str) -> LoadSettings:
@@ -173,6 +106,7 @@ class FanOut:
         *,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         parallelism: Callable[[], int] = cores,
+        inherit: Inherit = inherit_nothing,
     ) -> None:
         if settings.query is not None:
             raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
@@ -183,6 +117,8 @@ class FanOut:
         self._runner = runner
         self._on_batch = on_batch
         self._parallelism = parallelism
+        self._inherit = inherit
+        self._ahead: LandingAhead[Round, list[Landed | Exception]] | None = None
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
         self._rounds = 0
@@ -194,21 +130,38 @@ class FanOut:
         with open_topics(self._options) as topics:
             reader = TopicReader(topics, self._options)
             goal = None if self._settings.follow else self._ends(topics, reader)
-            while not should_stop():
-                started = time.monotonic()
-                report = self._load_batches(topics, reader, goal)
-                if report is not None:
-                    self._on_batch(report)
-                elif goal is not None:
-                    break
-                for topic, loader in self._loaders.items():
-                    if topic not in self.errors:
-                        with self._giving_up(topic):
-                            loader.maintain_when_due()
-                if goal is None and (report is None or not report.behind):
-                    wait(started, self._settings.freshness_ms, should_stop)
+            try:
+                self._load_rounds(topics, reader, goal, should_stop)
+            finally:
+                if not isinstance(sys.exception(), KeyboardInterrupt):  # who does not wait
+                    self._drop_ahead()
         if self.errors:
             raise FanOutError(self._told())
+
+    def _load_rounds(
+        self,
+        topics: Topics,
+        reader: TopicReader,
+        goal: TopicEnds | None,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        while not should_stop():
+            started = time.monotonic()
+            report = self._load_batches(topics, reader, goal)
+            if report is not None:
+                self._on_batch(report)
+            elif goal is not None:
+                return
+            if self._ahead is None:
+                self._maintain_when_due()
+            if goal is None and (report is None or not report.behind):
+                wait(started, self._settings.freshness_ms, should_stop)
+
+    def _maintain_when_due(self) -> None:
+        for topic, loader in self._loaders.items():
+            if topic not in self.errors:
+                with self._giving_up(topic):
+                    loader.maintain_when_due()
 
     def _told(self) -> str:
         return "; ".join(f"{topic}: {error}" for topic, error in sorted(self.errors.items()))
@@ -218,25 +171,92 @@ class FanOut:
     ) -> BatchReport | None:
         """Land and commit the next batch of every table; None when there is nothing to land."""
         started = time.monotonic()
-        plans: dict[str, Plan] = {}
-        for topic, ends in by_topic(self._ends(topics, reader)).items():
-            with self._giving_up(topic):
-                loader = self._loader(topic, topics, reader, ends)
-                if loader is None:
-                    continue
-                wanted = None if goal is None else only(goal, topic)
-                plan = loader.plan(reader, ends, wanted)
-                if plan is not None:
-                    plans[topic] = plan
-        if not plans:
-            return None
-        landed = self._land(plans)
-        reports: dict[str, BatchReport] = {}
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            plans = ahead.plan.plans
+            landed = self._land(plans, list(zip(ahead.plan.works, ahead.result(), strict=True)))
+        else:
+            plans = self._plan(topics, reader, goal, {})
+            if not plans:
+                return None
+            landed = self._land(plans)
+        ready: dict[str, Ready] = {}
         for topic, files in landed.items():
             with self._giving_up(topic):
-                reports[topic] = self._loaders[topic].commit(plans[topic], files, reader)
+                ready[topic] = self._loaders[topic].check(plans[topic], files, reader)
+        self._ahead = self._land_ahead(ready, topics, reader, goal)
+        reports: dict[str, BatchReport] = {}
+        for topic, batch in ready.items():
+            with self._giving_up(topic):
+                reports[topic] = self._loaders[topic].commit(batch, reader)
         self._rounds += 1
         return _sum(self._rounds, reports, time.monotonic() - started)
+
+    def _plan(
+        self,
+        topics: Topics,
+        reader: TopicReader,
+        goal: TopicEnds | None,
+        ready: Mapping[str, Ready],
+    ) -> dict[str, Plan]:
+        """Return the next batch of every table; ``ready`` are batches that it follows and that are
+        not committed yet.
+        """
+        plans: dict[str, Plan] = {}
+        for topic, ends in by_topic(self._ends(topics, reader)).items():
+            wanted = None if goal is None else only(goal, topic)
+            plan = None
+            if topic in ready:
+                # What is wrong with it is met again when it is planned from its table's ledger.
+                with contextlib.suppress(*FATAL_FOR_A_TOPIC.values()):
+                    plan = self._loaders[topic].plan_after(ready[topic], reader, ends, wanted)
+            else:
+                with self._giving_up(topic):
+                    loader = self._loader(topic, topics, reader, ends)
+                    plan = None if loader is None else loader.plan(reader, ends, wanted)
+            if plan is not None:
+                plans[topic] = plan
+        return plans
+
+    def _land_ahead(
+        self,
+        ready: Mapping[str, Ready],
+        topics: Topics,
+        reader: TopicReader,
+        goal: TopicEnds | None,
+    ) -> LandingAhead[Round, list[Landed | Exception]] | None:
+        """Begin to land the round behind one that is ready to be committed, if a table is behind.
+
+        A fault of that round is no reason to leave this one.
+        """
+        loaders = [loader for topic, loader in self._loaders.items() if topic not in self.errors]
+        is_behind = any(each.plan.behind for each in ready.values())
+        if not is_behind or any(loader.is_maintenance_due() for loader in loaders):
+            return None
+        try:
+            plans = self._plan(topics, reader, goal, ready)
+            if not plans:
+                return None
+            works = self._works(plans)
+            is_small = self._are_small(plans, works)
+            run = self._inherit(lambda: self._run(works, is_small=is_small))
+            return LandingAhead(Round(plans, works), run)
+        except Exception as error:  # whatever planning raises: the network's errors, Spark's
+            log.info("round %d is not landed ahead: %s", self._rounds + 2, error)
+            return None
+
+    def _drop_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return
+        works = ahead.plan.works
+
+        def discard(outcomes: Sequence[Landed | Exception]) -> None:
+            for work, outcome in zip(works, outcomes, strict=True):
+                if isinstance(outcome, Landed):
+                    self._loaders[work.topic].discard([outcome])
+
+        ahead.drop(discard)
 
     def _ends(self, topics: Topics, reader: TopicReader) -> TopicEnds:
         """Get the ends of all topics, again if one is deleted between metadata and offsets."""
@@ -294,50 +314,76 @@ class FanOut:
         log.info("%s goes into %s", topic, settings.table)
         return made
 
-    def _land(self, plans: Mapping[str, Plan]) -> dict[str, list[Landed]]:
-        """Run the tasks of all plans in one job; run those again whose table got more columns."""
+    def _land(
+        self,
+        plans: Mapping[str, Plan],
+        found: Sequence[tuple[Work, Landed | Exception]] | None = None,
+    ) -> dict[str, list[Landed]]:
+        """Run the tasks of all plans in one job; run those again whose table got more columns.
+
+        ``found`` are the results of a first run.
+        """
         waiting = dict(plans)
         done: dict[str, list[Landed]] = {}
         for _ in range(EVOLUTIONS):
-            works = []
-            for topic, plan in waiting.items():
-                with self._giving_up(topic):
-                    tasks, landing = self._loaders[topic].tasks(plan)
-                    works += [Work(topic, n, ranges, landing) for n, ranges in enumerate(tasks)]
-            found: dict[str, list[Landed]] = {topic: [] for topic in waiting}
-            for work, outcome in zip(works, self._run(waiting, works), strict=True):
-                if isinstance(outcome, Landed):
-                    found[work.topic].append(outcome)
-                else:
-                    self._give_up(work.topic, outcome)
-            for topic, landed in found.items():
-                plan = waiting[topic]
-                if topic not in self.errors:
-                    with self._giving_up(topic):
-                        if not self._loaders[topic].accept(plan, landed):
-                            continue
-                        done[topic] = landed
-                del waiting[topic]
+            if found is None:
+                works = self._works(waiting)
+                outcomes = self._run(works, is_small=self._are_small(waiting, works))
+                found = list(zip(works, outcomes, strict=True))
+            self._accept(found, waiting, done)
             if not waiting:
                 return done
+            found = None
         for topic in waiting:
             self._give_up(topic, ConfigError(f"its columns changed {EVOLUTIONS} times in a batch"))
         return done
 
-    def _run(self, plans: Mapping[str, Plan], works: Sequence[Work]) -> list[Landed | Exception]:
-        """Run tasks, in this process if all of them together are small."""
-        if len(works) == len(plans) and all(
+    def _accept(
+        self,
+        found: Sequence[tuple[Work, Landed | Exception]],
+        waiting: dict[str, Plan],
+        done: dict[str, list[Landed]],
+    ) -> None:
+        """Move topics from ``waiting`` to ``done``, but for those that have to run again; topics
+        whose loads have ended are in neither.
+        """
+        landed: dict[str, list[Landed]] = {topic: [] for topic in waiting}
+        for work, outcome in found:
+            if isinstance(outcome, Landed):
+                landed[work.topic].append(outcome)
+            elif work.topic not in self.errors:
+                self._give_up(work.topic, outcome)
+        for topic, files in landed.items():
+            if topic not in self.errors:
+                with self._giving_up(topic):
+                    if not self._loaders[topic].accept(waiting[topic], files):
+                        continue
+                    done[topic] = files
+            del waiting[topic]
+
+    def _works(self, plans: Mapping[str, Plan]) -> list[Work]:
+        works = []
+        for topic, plan in plans.items():
+            with self._giving_up(topic):
+                tasks, landing = self._loaders[topic].tasks(plan)
+                works += [Work(topic, n, ranges, landing) for n, ranges in enumerate(tasks)]
+        return works
+
+    def _are_small(self, plans: Mapping[str, Plan], works: Sequence[Work]) -> bool:
+        """Tell whether the driver lands tasks: together they are too small for a Spark job."""
+        return len(works) == len(plans) and all(
             self._loaders[topic].is_small(plan) for topic, plan in plans.items()
-        ):
-            return land_works_locally(works)
-        return self._runner(works)
+        )
+
+    def _run(self, works: Sequence[Work], *, is_small: bool) -> list[Landed | Exception]:
+        return land_works_locally(works) if is_small else self._runner(works)
 
     @contextlib.contextmanager
     def _giving_up(self, topic: str) -> Iterator[None]:
         """End the load of one topic on an error of that topic."""
         try:
             yield
-        except tuple(_FATAL.values()) as error:
+        except tuple(FATAL_FOR_A_TOPIC.values()) as error:
             self._give_up(topic, error)
 
     def _give_up(self, topic: str, error: Exception) -> None:

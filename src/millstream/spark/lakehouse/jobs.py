@@ -10,20 +10,15 @@ import errno
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.client.errors import ConnectionFailedError, TimedOutError, is_retriable
 from millstream.model.errors import ConfigError, MillstreamError
 from millstream.schemas.schema import RegistryAwayError, RegistryRefusedError
 from millstream.spark.lakehouse.batches import BatchReport
-from millstream.spark.lakehouse.fan_out import (
-    FanOut,
-    FanOutError,
-    Work,
-    land_works_locally,
-    land_works_on_spark,
-)
+from millstream.spark.lakehouse.fan_out import FanOut, FanOutError
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
+from millstream.spark.lakehouse.landing_ahead import inherit_nothing
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner
 from millstream.spark.lakehouse.load_observers import LoadObserver, LoadObservers
@@ -32,6 +27,7 @@ from millstream.spark.lakehouse.reject_limit import TooManyRejectsError
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import ConcurrentLoadError
 from millstream.spark.lakehouse.topic_reader import ReplacedRecordsError
+from millstream.spark.lakehouse.works import Work, land_works_locally, land_works_on_spark
 from millstream.spark.locations.location import StoreError
 from millstream.spark.options import load_source
 from millstream.spark.plan import DataLossError
@@ -41,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FATAL: Final = (
     *(ConfigError, RegistryRefusedError, DataLossError, RecreatedTopicError),
@@ -101,6 +99,15 @@ class SparkRunner:
     def parallelism(self) -> int:
         """Return how many tasks can run at the same time."""
         return spark_parallelism(self.session)
+
+    def inherit(self, run: Callable[[], T], /) -> Callable[[], T]:
+        """Return what runs on another thread with the properties of Spark that this one has."""
+        from pyspark import inheritable_thread_target
+
+        if self._session is None:
+            return run
+        bound: Callable[[], T] = inheritable_thread_target(self._session)(run)
+        return bound
 
     def run_works(self, works: Sequence[Work]) -> list[Landed | Exception]:
         """Run the tasks of several tables' batches."""
@@ -237,12 +244,13 @@ def _loader(
     settings: LoadSettings, runner: SparkRunner | None, on_batch: Callable[[BatchReport], None]
 ) -> Loader | FanOut:
     parallelism = cores if runner is None else runner.parallelism
+    inherit = inherit_nothing if runner is None else runner.inherit
     if settings.table.is_per_topic:
         works = land_works_locally if runner is None else runner.run_works
-        return FanOut(settings, works, on_batch=on_batch, parallelism=parallelism)
+        return FanOut(settings, works, on_batch=on_batch, parallelism=parallelism, inherit=inherit)
     if settings.query is None:
         run = runner or local_runner
-        return Loader(settings, run, on_batch=on_batch, parallelism=parallelism)
+        return Loader(settings, run, on_batch=on_batch, parallelism=parallelism, inherit=inherit)
     if runner is None:
         raise ConfigError("a query needs Spark")
     from millstream.spark.lakehouse.transform import Transform

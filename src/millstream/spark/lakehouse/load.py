@@ -40,7 +40,7 @@ from millstream.spark.lakehouse.file_writer import FileRules
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import Landed, Landing, land
-from millstream.spark.lakehouse.landing_ahead import LandingAhead
+from millstream.spark.lakehouse.landing_ahead import Inherit, LandingAhead, inherit_nothing
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.parallelism import cores, run_in_threads
 from millstream.spark.lakehouse.partitioning import check_partition_by
@@ -80,7 +80,8 @@ _POLL_MS: Final = 100
 class Loader:
     """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
     or, with ``follow``, when ``should_stop`` returns True. `fan_out` loads the batches of several
-    itself: ``prepare``, and then ``plan``, ``tasks``, ``accept``, ``commit`` for each batch.
+    itself: ``prepare``, and then ``plan`` or ``plan_after``, ``tasks``, ``accept``, ``check``,
+    ``commit`` for each batch.
     """
 
     def __init__(
@@ -91,9 +92,11 @@ class Loader:
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         transform: Transform | None = None,
         parallelism: Callable[[], int] = cores,
+        inherit: Inherit = inherit_nothing,
     ) -> None:
         self._settings = settings
         self._runner = runner
+        self._inherit = inherit
         self._on_batch = on_batch
         self._app_id = settings.load_id
         self._options = source_options_of(settings.source)
@@ -108,7 +111,7 @@ class Loader:
         self._sort_by: Sequence[SortField] = ()
         self._pending_start = PendingStart(settings.table, self._app_id)
         self._commits = Commits(settings, self._table, self._dead_letters, upserts=self._upserts)
-        self._ahead: LandingAhead | None = None
+        self._ahead: LandingAhead[Plan, Sequence[Landed]] | None = None
         self._maintained = time.monotonic()
 
     def run(self, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -240,9 +243,9 @@ class Loader:
             if found is None:
                 return None
             plan, landed = found, self._land(found)
-        ready = self._commits.check(plan, landed, self._schema, reader)
+        ready = self.check(plan, landed, reader)
         self._ahead = self._land_ahead(ready, reader, goal)
-        return self._commits.commit(ready, self._file_rules(plan.batch), reader)
+        return self.commit(ready, reader)
 
     def plan(self, reader: TopicReader, ends: TopicEnds, goal: TopicEnds | None) -> Plan | None:
         """Return the next batch, up to ``goal``; None if the table is up to date."""
@@ -251,38 +254,43 @@ class Loader:
         self._settle_dead_letters(reader, ends, ledger)
         return self._planner.plan(ledger, reader, ends, goal, started)
 
+    def plan_after(
+        self, ready: Ready, reader: TopicReader, ends: TopicEnds, goal: TopicEnds | None
+    ) -> Plan | None:
+        """Return the batch behind one that is ready to be committed; None if there is nothing left,
+        or if only the table can tell what is.
+        """
+        started = time.monotonic()
+        if not set(ends.latest) <= set(ready.plan.ends.latest) or self._commits.untrimmed(ends):
+            return None  # of new partitions only the table's ledger says what was loaded of them
+        return self._planner.plan(ready.ledger, reader, ends, goal, started)
+
     def _land_ahead(
         self, ready: Ready, reader: TopicReader, goal: TopicEnds | None
-    ) -> LandingAhead | None:
+    ) -> LandingAhead[Plan, Sequence[Landed]] | None:
         """Begin to land the batch behind one that is ready to be committed, if there is one.
 
         A fault of that batch is no reason to leave this one: it is met again when it is planned
         from the table's own ledger.
         """
-        if not ready.plan.behind or self._transform is not None or self._is_maintenance_due():
+        if not ready.plan.behind or self._transform is not None or self.is_maintenance_due():
             return None
         try:
-            plan = self._plan_ahead(ready, reader, goal)
-        except Exception as error:  # whatever planning raises, the network's errors too
+            plan = self.plan_after(ready, reader, reader.ends(), goal)
+            if plan is None:
+                return None
+            tasks, landing = self.tasks(plan)
+            is_small = self.is_small(plan)
+            run = self._inherit(lambda: self._run(tasks, landing, is_small=is_small))
+            return LandingAhead(plan, run)
+        except Exception as error:  # whatever planning raises: the network's errors, Spark's
             log.info("batch %d is not landed ahead: %s", ready.plan.batch + 1, error)
             return None
-        if plan is None:
-            return None
-        tasks, landing = self.tasks(plan)
-        is_small = self.is_small(plan)
-        return LandingAhead(plan, lambda: self._run(tasks, landing, is_small=is_small))
-
-    def _plan_ahead(self, ready: Ready, reader: TopicReader, goal: TopicEnds | None) -> Plan | None:
-        started = time.monotonic()
-        ends = reader.ends()
-        if not set(ends.latest) <= set(ready.plan.ends.latest) or self._commits.untrimmed(ends):
-            return None  # of new partitions only the table's ledger says what was loaded of them
-        return self._planner.plan(ready.ledger, reader, ends, goal, started)
 
     def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            ahead.drop(self._commits.discard)
+            ahead.drop(self.discard)
 
     def tasks(self, plan: Plan) -> tuple[list[list[OffsetRange]], Landing]:
         """Return the ranges of each task of a batch, and the tasks' parameters."""
@@ -381,7 +389,7 @@ class Loader:
 
     def maintain_when_due(self) -> None:
         """Maintain the table at the interval of the settings, if the load follows."""
-        if not self._is_maintenance_due():
+        if not self.is_maintenance_due():
             return
         from millstream.spark.lakehouse.maintain import maintain
 
@@ -391,7 +399,8 @@ class Loader:
                 log.info("%s: maintained: %s", table.name, done)
         self._maintained = time.monotonic()
 
-    def _is_maintenance_due(self) -> bool:
+    def is_maintenance_due(self) -> bool:
+        """Tell whether the interval of the settings has passed; False unless the load follows."""
         every_ms = self._settings.maintain_every_ms
         if every_ms is None or not self._settings.follow:
             return False
@@ -402,10 +411,19 @@ class Loader:
     def _ledger(self, table: Table, topic_partitions: Sequence[TopicPartition]) -> Ledger:
         return Ledger(table.ledger(self._app_id, ledgers.keys(topic_partitions)))
 
-    def commit(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> BatchReport:
-        """Check the files of a batch, and commit them to the table with its dead letters."""
-        ready = self._commits.check(plan, landed, self._schema, reader)
-        return self._commits.commit(ready, self._file_rules(plan.batch), reader)
+    def check(self, plan: Plan, landed: Sequence[Landed], reader: TopicReader) -> Ready:
+        """Check the files of a batch, once the batch before is in the table. Raises what must not
+        be committed.
+        """
+        return self._commits.check(plan, landed, self._schema, reader)
+
+    def commit(self, ready: Ready, reader: TopicReader) -> BatchReport:
+        """Commit the files of a batch to the table, with its dead letters."""
+        return self._commits.commit(ready, self._file_rules(ready.plan.batch), reader)
+
+    def discard(self, landed: Sequence[Landed]) -> None:
+        """Remove the files of a batch that will not be committed."""
+        self._commits.discard(landed)
 
 
 def source_options_of(source: Mapping[str, str]) -> SourceOptions:
