@@ -13,10 +13,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from tests.broker_process import BrokerProcess
+from tests.waiting import wait_until
 
 from millstream.client import Admin
 from millstream.client.core.admin.topics import NewTopic
 from millstream.records.record import Record
+from millstream.spark.source_metrics import source_metrics, watch_sources
 
 Values = Callable[..., None]
 Write = Callable[..., None]
@@ -207,6 +209,46 @@ def test_the_offsets_are_those_of_the_stock_connector_and_more(site: Site, value
     offset = json.loads(log[-1].read_text().splitlines()[-1])
     assert offset[site.topic] == {"0": 5, "1": 0}
     assert offset["#begin"][site.topic] == {"0": 0, "1": 0}
+
+
+def test_offsets_behind_latest(site: Site, values: Values) -> None:
+    values(site.topic, 0, *numbers(0, 90))
+    values(site.topic, 1, *numbers(90, 100))
+    told: list[dict[str, str]] = []
+    listener = watch_sources(
+        site.spark, lambda progress, found: told.extend(each.to_json() for each in found)
+    )
+    try:
+        query = site.start(site.stream(maxOffsetsPerTrigger="40"))
+        query.awaitTermination()
+        wait_until(lambda: len(told) >= 3, "three micro-batches are told")
+    finally:
+        site.spark.streams.removeListener(listener)
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
+    assert [source_metrics(each)[0].total for each in progress] == [60, 20, 0]
+    assert [each["maxOffsetsBehindLatest"] for each in told[:3]] == ["54", "18", "0"]
+    assert told[0]["minOffsetsBehindLatest"] == "6"
+    assert told[0]["avgOffsetsBehindLatest"] == "30.0"
+
+
+def test_offsets_behind_latest_of_one_query_of_two(site: Site, values: Values) -> None:
+    values(site.topic, 0, *numbers(0, 10))
+    told: list[tuple[str | None, int]] = []
+    listener = watch_sources(
+        site.spark,
+        lambda progress, found: told.append((progress.name, found[0].total)),
+        query_name="watched",
+    )
+    try:
+        for name in ("other", "watched"):
+            stream = site.stream(maxOffsetsPerTrigger="6")
+            writer = stream.writeStream.queryName(name).format("noop")
+            writer = writer.option("checkpointLocation", str(site.directory / name))
+            writer.trigger(availableNow=True).start().awaitTermination()
+        wait_until(lambda: len(told) >= 2, "two micro-batches are told")
+    finally:
+        site.spark.streams.removeListener(listener)
+    assert told == [("watched", 4), ("watched", 0)]
 
 
 def test_a_wrong_option_is_named(site: Site) -> None:
