@@ -16,14 +16,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millstream.model.errors import KafkaError
 from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.acquisition import AcquireRequest
 from millstream.share.fetched import FetchedBatches, OffsetRange
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
-from millstream.share.share_partition import (
-    AcquireRequest,
-    SharePartition,
-    ShareRules,
-    StateWrite,
-)
+from millstream.share.rules import ShareRules
+from millstream.share.share_partition import SharePartition, StateWrite
 from millstream.share.state import ShareState, StateBatch
 
 RULES = ShareRules(delivery_count_limit=4, max_record_locks=25, record_lock_duration_ms=100)

@@ -35,15 +35,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import LeaderEpoch, Offset
+from millstream.share.acknowledged_ranges import cut_at
 from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.acquisition import (
+    AcquiredRecords,
+    AcquireRequest,
+    archive_aborted,
+    take,
+    told,
+)
 from millstream.share.dead_letters import DeadLetterCause, DeadLetters
 from millstream.share.fetched import FetchedBatches
-from millstream.share.in_flight import InFlight, InFlightRange, Previous, cut
+from millstream.share.given_up import GivenUp, cause_of_stored
+from millstream.share.in_flight import InFlight, InFlightRange, Previous
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
+from millstream.share.rules import ShareRules
 from millstream.share.state import ShareState, ShareStateUpdate, StateBatch
 
 _STATE_OF: Final = {
@@ -52,56 +62,6 @@ _STATE_OF: Final = {
     AcknowledgeType.RELEASE: RecordState.AVAILABLE,
     AcknowledgeType.REJECT: RecordState.ARCHIVED,
 }
-
-_MIN_THROTTLE_COUNT: Final = 2
-
-MAX_IN_FLIGHT: Final = 20_000
-"""Offsets from the start to the end offset at most. A longer record batch is acquired in parts:
-what is said of its records one by one has to fit in the state of a share coordinator, which has one
-entry for each run of equal offsets.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRules:
-    """The settings of a share group. They may change at any time."""
-
-    delivery_count_limit: int = 5
-    """How often a record is delivered before it is archived (``share.delivery.count.limit``)."""
-    max_record_locks: int = 2000
-    """Offsets in flight from which on no new ones are acquired
-    (``share.partition.max.record.locks``).
-    """
-    record_lock_duration_ms: int = 30_000
-    renew_acknowledge: bool = True
-    has_dead_letters: bool = False
-    """True where the group has a dead-letter topic."""
-
-    @property
-    def throttle_count(self) -> int:
-        """The delivery count from which on records are delivered in smaller portions, so that one
-        that no consumer survives does not take its neighbours with it.
-        """
-        return max(_MIN_THROTTLE_COUNT, (self.delivery_count_limit + 1) // 2)
-
-
-class AcquiredRecords(NamedTuple):
-    """Offsets that were acquired, and how often they have been delivered now."""
-
-    first_offset: Offset
-    last_offset: Offset
-    delivery_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class AcquireRequest:
-    """What a member wants of one partition."""
-
-    member_id: str
-    max_records: int
-    batch_size: int
-    """Records in one acquired range, at which a longer one is cut between record batches."""
-    mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +92,7 @@ class SharePartition:
         self._leader_epoch = leader_epoch
         self._in_flight = InFlight(start_offset)
         self._may_have_available = True
-        self._may_have_dead_letters = False
+        self._given_up = GivenUp(self._in_flight)
         self._lock_check_ms: float | None = None
         for batch in state.state_batches:
             self._load(batch)
@@ -205,12 +165,9 @@ class SharePartition:
         if request.max_records <= 0:
             return []
         in_flight = self._in_flight
-        first = max(fetched.base_offsets[0], in_flight.start_offset)
-        if first > fetch_offset:
-            self._archive_missing(fetch_offset, first)
-        taken, room = self._take_available(request, fetched, first)
-        if room > 0:
-            taken += self._take_new(request, fetched, room)
+        taken = take(in_flight, self.rules, request, fetched, fetch_offset=fetch_offset)
+        # Of a batch that is cut the rest is available.
+        self._may_have_available |= request.mode is AcquireMode.RECORD_LIMIT
         deadline_ms = now_ms + self.rules.record_lock_duration_ms
         for each in taken:
             in_flight.change(each, RecordState.ACQUIRED, request.member_id)
@@ -219,115 +176,9 @@ class SharePartition:
         if taken:
             self._check_locks_at(deadline_ms)
         if fetched.aborted:
-            taken = self._archive_aborted(fetched, taken)
+            taken = archive_aborted(in_flight, fetched, taken)
         self._move_start()
-        return _acquired(taken)
-
-    def _take_available(
-        self, request: AcquireRequest, fetched: FetchedBatches, first: Offset
-    ) -> tuple[list[InFlightRange], int]:
-        """Return available ranges, cut to what may be acquired, and how much more may be."""
-        rules = self.rules
-        chosen: list[tuple[Offset, Offset]] = []
-        room = request.max_records
-        for found in self._in_flight.within(first, fetched.last_offset):
-            if not found.is_available:
-                continue
-            from_offset = max(found.first_offset, first)
-            to_offset = min(found.last_offset, fetched.last_offset)
-            if found.delivery_count >= rules.throttle_count:
-                if not chosen:
-                    portion = min(_portion(found, rules), room)
-                    chosen.append((from_offset, min(to_offset, from_offset + portion - 1)))
-                room = 0
-                break
-            if to_offset - from_offset + 1 > room:
-                most = from_offset + MAX_IN_FLIGHT - 1
-                to_offset = min(to_offset, most, _limit(request, fetched, from_offset, room))
-            chosen.append((from_offset, to_offset))
-            room -= to_offset - from_offset + 1
-            if room <= 0:
-                break
-        isolate = self._in_flight.isolate
-        return [part for offsets in chosen for part in isolate(*offsets)], room
-
-    def _take_new(
-        self, request: AcquireRequest, fetched: FetchedBatches, room: int
-    ) -> list[InFlightRange]:
-        """Append ranges for records behind the end offset."""
-        in_flight = self._in_flight
-        first = in_flight.end_offset + 1
-        limit = min(self.rules.max_record_locks, MAX_IN_FLIGHT)
-        room = min(room, limit - in_flight.record_count)
-        if room <= 0 or fetched.last_offset < first:
-            return []
-        last = fetched.last_offset
-        most = in_flight.start_offset + MAX_IN_FLIGHT - 1
-        if last - first + 1 > room:
-            last = min(_limit(request, fetched, first, room), most)
-        if request.mode is AcquireMode.RECORD_LIMIT:
-            # The whole record batch is in flight, and what is behind the limit is available.
-            end = max(last, min(fetched.end_of_batch(last), most))
-            in_flight.append(
-                InFlightRange(
-                    first,
-                    end,
-                    RecordState.AVAILABLE,
-                    0,
-                    acquired_together=end - first + 1,
-                    acquired_from=first,
-                )
-            )
-            self._may_have_available |= end > last
-            return in_flight.isolate(first, last)
-        taken = [
-            InFlightRange(
-                from_offset,
-                to_offset,
-                RecordState.AVAILABLE,
-                0,
-                acquired_together=to_offset - from_offset + 1,
-                acquired_from=from_offset,
-            )
-            for from_offset, to_offset in fetched.split(first, last, request.batch_size)
-        ]
-        for each in taken:
-            in_flight.append(each)
-        return taken
-
-    def _archive_missing(self, fetch_offset: Offset, first: Offset) -> None:
-        """Archive what the log does not have any more between the offset that was read at and the
-        first batch behind it.
-        """
-        in_flight = self._in_flight
-        for found in in_flight.isolate(fetch_offset, min(first - 1, in_flight.end_offset)):
-            if found.is_available:
-                in_flight.change(found, RecordState.ARCHIVED)
-        behind = in_flight.end_offset + 1
-        if behind < first:
-            in_flight.append(InFlightRange(behind, first - 1, RecordState.ARCHIVED, 0))
-
-    def _archive_aborted(
-        self, fetched: FetchedBatches, taken: list[InFlightRange]
-    ) -> list[InFlightRange]:
-        """Archive records of aborted transactions among those just acquired; return the others."""
-        in_flight = self._in_flight
-        for first_offset, last_offset in fetched.aborted:
-            kept: list[InFlightRange] = []
-            for each in taken:
-                if each.last_offset < first_offset or each.first_offset > last_offset:
-                    kept.append(each)
-                    continue
-                index = in_flight.index(each.first_offset)
-                parts = cut(each, first_offset, last_offset)
-                in_flight.replace(index, index + 1, parts)
-                for part in parts:
-                    if first_offset <= part.first_offset <= last_offset:
-                        in_flight.change(part, RecordState.ARCHIVED)
-                    else:
-                        kept.append(part)
-            taken = kept
-        return taken
+        return told(taken)
 
     # Acknowledge
 
@@ -355,50 +206,7 @@ class SharePartition:
                 ErrorCode.INVALID_RECORD_STATE,
                 "Renewing acquisition locks is not enabled for the group.",
             )
-        begin = self._in_flight.index(max(runs[0].first_offset, start))
-        end, parts, acknowledged = self._acknowledged_parts(member_id, runs, begin)
-        self._in_flight.replace(begin, end, parts)
-        return self._apply(acknowledged, now_ms)
-
-    def _acknowledged_parts(
-        self, member_id: str, runs: Sequence[AcknowledgedRun], begin: int
-    ) -> tuple[int, list[InFlightRange], list[tuple[InFlightRange, AcknowledgeType]]]:
-        """Cut the ranges from ``begin`` on at the boundaries of the runs, changing nothing.
-
-        Return up to which index ranges are replaced, by which, and which of those is acknowledged
-        as what.
-        """
-        ranges = self._in_flight.ranges
-        parts: list[InFlightRange] = []
-        acknowledged: list[tuple[InFlightRange, AcknowledgeType]] = []
-        index = begin
-        # What is left of the range at ``index``.
-        rest: InFlightRange | None = ranges[begin]
-        previous_last = runs[0].first_offset - 1
-        for run in runs:
-            before = len(acknowledged)
-            if run.first_offset <= previous_last:
-                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The acknowledgements overlap.")
-            previous_last = run.last_offset
-            while rest is not None and rest.first_offset <= run.last_offset:
-                pieces = [rest]
-                if rest.last_offset >= run.first_offset and not _has_no_record(rest):
-                    _check_held(rest, member_id)
-                    pieces = cut(rest, run.first_offset, run.last_offset)
-                    first_inside = pieces[1 if pieces[0].first_offset < run.first_offset else 0]
-                    acknowledged.append((first_inside, run.acknowledge_type))
-                if pieces[-1].first_offset > run.last_offset:
-                    rest = pieces.pop()
-                else:
-                    index += 1
-                    rest = ranges[index] if index < len(ranges) else None
-                parts += pieces
-            if len(acknowledged) == before:
-                raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "The records are not in flight.")
-        if rest is not None and rest is not ranges[index]:
-            parts.append(rest)
-            index += 1
-        return index, parts, acknowledged
+        return self._apply(cut_at(self._in_flight, member_id, runs), now_ms)
 
     def _apply(
         self, acknowledged: Iterable[tuple[InFlightRange, AcknowledgeType]], now_ms: float
@@ -495,20 +303,7 @@ class SharePartition:
         """Return the records that are to go to the dead-letter topic, each once: what was given up,
         and is decided.
         """
-        if not self._may_have_dead_letters:
-            return []
-        self._may_have_dead_letters = False
-        taken: list[DeadLetters] = []
-        for found in self._in_flight.ranges:
-            if found.cause is None:
-                continue
-            if found.previous is not None:
-                self._may_have_dead_letters = True
-                continue
-            offsets = found.first_offset, found.last_offset
-            taken.append(DeadLetters(*offsets, found.delivery_count, found.cause))
-            found.cause = None
-        return taken
+        return self._given_up.take()
 
     def dead_lettered(self, letters: DeadLetters) -> StateWrite | None:
         """Archive records that are in the dead-letter topic, or that were given up on the way to
@@ -517,13 +312,7 @@ class SharePartition:
         Whatever becomes of the write, the change stays: a leader that reads an older state writes
         the records to the topic once more.
         """
-        archived = [
-            each
-            for each in self._in_flight.isolate(letters.first_offset, letters.last_offset)
-            if each.state is RecordState.ARCHIVING
-        ]
-        for each in archived:
-            self._in_flight.change(each, RecordState.ARCHIVED)
+        archived = self._given_up.archive(letters)
         write = self._write(archived, ())
         self._move_start()
         return write
@@ -544,10 +333,8 @@ class SharePartition:
         if state is RecordState.ACQUIRED:
             state = RecordState.AVAILABLE
         elif state is RecordState.ARCHIVING:
-            # Nobody knows whether the last leader wrote them to the dead-letter topic.
-            is_used_up = batch.delivery_count >= self.rules.delivery_count_limit
-            why = DeadLetterCause.DELIVERED_TOO_OFTEN if is_used_up else DeadLetterCause.REJECTED
-            state, cause = self._ending(RecordState.ARCHIVED, why)
+            why = cause_of_stored(self.rules, batch.delivery_count)
+            state, cause = self._given_up.ending(self.rules, RecordState.ARCHIVED, why)
         loaded = self._loaded(first, batch.last_offset, state, batch.delivery_count)
         loaded.cause = cause
         in_flight.append(loaded)
@@ -574,17 +361,8 @@ class SharePartition:
         is_used_up = changed.delivery_count >= self.rules.delivery_count_limit
         if state is RecordState.AVAILABLE and is_used_up:
             state, cause = RecordState.ARCHIVED, DeadLetterCause.DELIVERED_TOO_OFTEN
-        state, cause = self._ending(state, cause)
+        state, cause = self._given_up.ending(self.rules, state, cause)
         self._in_flight.change(changed, state, cause=cause)
-
-    def _ending(
-        self, state: RecordState, cause: DeadLetterCause | None
-    ) -> tuple[RecordState, DeadLetterCause | None]:
-        """Return ARCHIVING and the cause for what goes to the dead-letter topic of the group."""
-        if cause is None or not self.rules.has_dead_letters:
-            return state, None
-        self._may_have_dead_letters = True
-        return RecordState.ARCHIVING, cause
 
     def _begin_change(
         self, changed: InFlightRange, state: RecordState, cause: DeadLetterCause | None = None
@@ -619,60 +397,6 @@ class SharePartition:
             start = found.last_offset + 1
         if start > self._in_flight.start_offset:
             self._in_flight.move_start(start)
-
-
-def _has_no_record(found: InFlightRange) -> bool:
-    """Return whether the log has no record at these offsets; nobody can acknowledge them, and a
-    client that says something of its neighbours in one batch does no wrong.
-    """
-    return found.state is RecordState.ARCHIVED and not found.delivery_count
-
-
-def _check_held(found: InFlightRange, member_id: str) -> None:
-    if found.state is not RecordState.ACQUIRED:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD_STATE,
-            "The records cannot be acknowledged. They are not in the acquired state.",
-        )
-    if found.member_id != member_id:
-        raise KafkaError(
-            ErrorCode.INVALID_RECORD_STATE, "The member is not the owner of the records."
-        )
-
-
-def _portion(found: InFlightRange, rules: ShareRules) -> int:
-    """Return how many records that were delivered often are delivered together."""
-    if rules.delivery_count_limit > _MIN_THROTTLE_COUNT and (
-        found.delivery_count >= rules.delivery_count_limit - 1
-    ):
-        return 1
-    return max(1, found.acquired_together >> (found.delivery_count - rules.throttle_count + 1))
-
-
-def _limit(request: AcquireRequest, fetched: FetchedBatches, first: Offset, room: int) -> Offset:
-    """Return the last offset to acquire where there is more than ``room``."""
-    last = first + room - 1
-    return last if request.mode is AcquireMode.RECORD_LIMIT else fetched.end_of_batch(last)
-
-
-def _acquired(taken: Iterable[InFlightRange]) -> list[AcquiredRecords]:
-    """Return the ranges, neighbours of one count as one where they were acquired together first
-    (Kafka: ``ShareFetchUtils.accumulateAcquiredRecords``).
-    """
-    acquired: list[AcquiredRecords] = []
-    last: InFlightRange | None = None
-    for each in taken:
-        first_offset = each.first_offset
-        if (
-            last is not None
-            and last.last_offset + 1 == first_offset
-            and last.acquired_from == each.acquired_from
-            and last.delivery_count == each.delivery_count
-        ):
-            first_offset = acquired.pop().first_offset
-        acquired.append(AcquiredRecords(first_offset, each.last_offset, each.delivery_count))
-        last = each
-    return acquired
 
 
 def _state_batches(changed: Iterable[InFlightRange]) -> tuple[StateBatch, ...]:

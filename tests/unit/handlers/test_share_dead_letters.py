@@ -20,7 +20,7 @@ from millstream.records.batch import iter_batches
 from millstream.records.compression import Codec
 from millstream.records.record import Record, iter_records
 from millstream.runtime.share.share_settings import ShareGroupSettings
-from millstream.share.share_partition import ShareRules
+from millstream.share.rules import ShareRules
 from millstream.share.state import SharePartitionKey
 
 RELEASE, REJECT = 2, 3

@@ -15,7 +15,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import SHARE_VERSION, FinalizedFeatures
 from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.runtime.replicas.partition import READ_COMMITTED
-from millstream.share.share_partition import ShareRules
+from millstream.share.rules import ShareRules
 from millstream.share.state import SharePartitionKey
 
 ACCEPT, RELEASE, REJECT, RENEW = [1], [2], [3], [4]

@@ -10,16 +10,12 @@ import pytest
 from millstream.coordinator.share.coordinator import MAX_STATE_BATCHES
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.share.acknowledgements import AcknowledgedRun
+from millstream.share.acquisition import MAX_IN_FLIGHT, AcquireRequest
 from millstream.share.dead_letters import DeadLetterCause, DeadLetters
 from millstream.share.fetched import FetchedBatches, OffsetRange
 from millstream.share.record_state import AcknowledgeType, AcquireMode, RecordState
-from millstream.share.share_partition import (
-    MAX_IN_FLIGHT,
-    AcquireRequest,
-    SharePartition,
-    ShareRules,
-    StateWrite,
-)
+from millstream.share.rules import ShareRules
+from millstream.share.share_partition import SharePartition, StateWrite
 from millstream.share.state import ShareState, StateBatch
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = RecordState

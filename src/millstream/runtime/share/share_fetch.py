@@ -20,8 +20,8 @@ from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, Stor
 from millstream.model.offsets import Offset
 from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.runtime.share.fetched_records import fetched_records
+from millstream.share.acquisition import AcquiredRecords, AcquireRequest
 from millstream.share.record_state import AcquireMode
-from millstream.share.share_partition import AcquiredRecords, AcquireRequest
 from millstream.share.state import SharePartitionKey
 from millstream.storage.log import LogRead, ReadAhead
 

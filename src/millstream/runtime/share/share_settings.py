@@ -26,7 +26,7 @@ from millstream.config.group import (
 from millstream.config.offset_reset import OffsetReset, parse_offset_reset
 from millstream.config.value import Value
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
-from millstream.share.share_partition import ShareRules
+from millstream.share.rules import ShareRules
 
 WITH_DEAD_LETTERS: Final = 2
 """The level of the feature `share.version` from which on groups have dead-letter topics."""

@@ -10,7 +10,7 @@ from millstream.config.offset_reset import OffsetReset, parse_offset_reset
 from millstream.model.errors import ConfigError
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED
 from millstream.runtime.share.share_settings import share_settings
-from millstream.share.share_partition import ShareRules
+from millstream.share.rules import ShareRules
 
 
 def test_a_group_without_settings_has_the_brokers() -> None:
