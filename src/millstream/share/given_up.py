@@ -7,6 +7,8 @@ it (KIP-1191). Without a dead-letter topic they are ARCHIVED at once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from millstream.share.dead_letters import DeadLetterCause, DeadLetters
 from millstream.share.in_flight import InFlight, InFlightRange
 from millstream.share.record_state import RecordState
@@ -52,12 +54,13 @@ class GivenUp:
             found.cause = None
         return taken
 
-    def archive(self, letters: DeadLetters) -> list[InFlightRange]:
-        """Archive what is in the topic; return the ranges, none where they are not in flight any
+    def archive(self, runs: Iterable[DeadLetters]) -> list[InFlightRange]:
+        """Archive what is in the topic; return the ranges, without those that are not in flight any
         more.
         """
         archived = [
             each
+            for letters in runs
             for each in self._in_flight.isolate(letters.first_offset, letters.last_offset)
             if each.state is RecordState.ARCHIVING
         ]

@@ -305,14 +305,14 @@ class SharePartition:
         """
         return self._given_up.take()
 
-    def dead_lettered(self, letters: DeadLetters) -> StateWrite | None:
+    def dead_lettered(self, runs: Iterable[DeadLetters]) -> StateWrite | None:
         """Archive records that are in the dead-letter topic, or that were given up on the way to
         it; None if they are not in flight any more.
 
         Whatever becomes of the write, the change stays: a leader that reads an older state writes
         the records to the topic once more.
         """
-        archived = self._given_up.archive(letters)
+        archived = self._given_up.archive(runs)
         write = self._write(archived, ())
         self._move_start()
         return write

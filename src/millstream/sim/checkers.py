@@ -22,6 +22,7 @@ from millstream.records.batch import Batch, iter_batches
 from millstream.records.record import iter_records
 from millstream.runtime.replicas.partition import Partition
 from millstream.sim.broker import BrokerLife
+from millstream.sim.dead_letters import DEAD_LETTERS
 from millstream.sim.recreation import RECREATED, partition_key_of
 from millstream.sim.transactions import TRANSACTIONAL
 from millstream.storage.log import Log
@@ -360,7 +361,7 @@ class Checkers:
                 self._equal(kept)
                 leading = lives[leader].partitions.replica(topic, index)
                 assert leading is not None
-                if topic not in INTERNAL_TOPICS and topic != TRANSACTIONAL:
+                if topic not in (*INTERNAL_TOPICS, TRANSACTIONAL, DEAD_LETTERS):
                     final[_partition_key(leading)] = _values(leading.log)
                 committed = self.committed.get(Held.of(leading), [])
                 present = set(entries(leading.log, 0, leading.log.log_end_offset))

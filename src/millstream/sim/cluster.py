@@ -326,7 +326,7 @@ class SimCluster:
         """The same with faults in an order that somebody wrote down: ``script`` strikes, lets time
         go on, and returns what it finds wrong.
         """
-        with _server_errors() as errors:
+        with _server_errors() as errors, self.work.coordinators.given_up.listening():
             problems = self._run(script)
         problems += errors
         problems += [f"nobody caught {each}" for each in self.loop.uncaught[:20]]
@@ -357,6 +357,8 @@ class SimCluster:
         self.work.start()
         if not self.until(lambda: not self.unhealthy(), 30_000):
             return [f"the cluster did not become whole: {self.unhealthy()}"]
+        if not self.until(lambda: self.work.coordinators.is_set_up(self.lives), 30_000):
+            return ["not every broker knows of the dead-letter topic"]
         return script() + self._end()
 
     def _end(self) -> list[str]:
@@ -386,7 +388,7 @@ class SimCluster:
         problems = self._rest() + coordinators.check(self.lives)
         final = self.checkers.finish(self.lives, self.ensemble.tree.nodes, self.topics)
         problems += coordinators.check_share_group(
-            {index: final[TOPIC, index] for index in self._ends()}
+            {index: final[TOPIC, index] for index in self._ends()}, self.lives
         )
         return problems + history.check(_without_the_deleted(self.work.history, final), final)
 

@@ -6,12 +6,12 @@ Each kind is drawn by chance of its own, so that a seed without one of them stay
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING
 
-from millstream.history.checker import PartitionKey
+from millstream.history.checker import PartitionKey, Value
 from millstream.model.topic import (
     GROUP_METADATA_TOPIC,
     SHARE_GROUP_STATE_TOPIC,
@@ -22,18 +22,29 @@ from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
 from millstream.sim.broker import rack_of
 from millstream.sim.clients import Client
 from millstream.sim.committed_reading import read_committed
+from millstream.sim.dead_letters import (
+    DEAD_LETTER_LIMIT,
+    DEAD_LETTER_PARTITIONS,
+    DEAD_LETTERS,
+    DeadLetter,
+    GivenUpLog,
+    check_dead_letters,
+    dead_letter_topic,
+    is_in_force,
+    read_dead_letters,
+)
 from millstream.sim.group_members import SETTINGS as MEMBER_SETTINGS
 from millstream.sim.group_members import Commit, GroupMember, check_ownership, unassigned
 from millstream.sim.groups import GROUP_PARTITIONS, OffsetQuestion
-from millstream.sim.share_consumers import SETTINGS as SHARE_SETTINGS
 from millstream.sim.share_consumers import (
-    ShareGroupSetup,
+    GROUP,
     ShareHistory,
     ShareMember,
-    ShareOffsets,
     check_deliveries,
     check_nothing_passed_over,
 )
+from millstream.sim.share_consumers import SETTINGS as SHARE_SETTINGS
+from millstream.sim.share_group import ShareGroupSetup, ShareOffsets
 from millstream.sim.transaction_history import TransactionHistory, check_transactions
 from millstream.sim.transactions import (
     PARTITIONS,
@@ -66,6 +77,7 @@ class CoordinatorWorkload:
         self._chance = Random(f"transactions of seed {seed}")
         self._joining = Random(f"consumer groups of seed {seed}")
         self._sharing = Random(f"share groups of seed {seed}")
+        self._giving_up = Random(f"dead letters of seed {seed}")
         self._min_isr = min_isr
         self._transactor_count = self._member_count = self._share_member_count = 0
         self.history = TransactionHistory()
@@ -75,6 +87,7 @@ class CoordinatorWorkload:
         self.share_history = ShareHistory()
         self.share_members: list[ShareMember] = []
         self._share_offsets: ShareOffsets | None = None
+        self._letters: list[DeadLetter] = []
         self._offsets: dict[str, OffsetQuestion] = {}
         if not wanted and is_drawn:
             wanted = self._drawn()
@@ -84,6 +97,11 @@ class CoordinatorWorkload:
             self._member_count = self._joining.choice((2, 3, 4))
         if Kind.SHARE_GROUP in wanted:
             self._share_member_count = self._sharing.choice((1, 2, 4))
+        self._has_dead_letters = bool(self._share_member_count) and self._giving_up.random() < 0.6
+        if self._has_dead_letters:
+            self.share_history.delivery_limit = DEAD_LETTER_LIMIT
+        self.given_up = GivenUpLog()
+        """What leaders of share partitions say that they have written no dead letter of."""
 
     def _drawn(self) -> list[Kind]:
         drawn = (
@@ -120,26 +138,18 @@ class CoordinatorWorkload:
             topics |= {TRANSACTION_STATE_TOPIC: STATE_PARTITIONS, TRANSACTIONAL: PARTITIONS}
         if self._share_member_count:
             topics[SHARE_GROUP_STATE_TOPIC] = 2
+        if self._has_dead_letters:
+            topics[DEAD_LETTERS] = DEAD_LETTER_PARTITIONS
         if self._transactor_count or self._member_count or self._share_member_count:
             topics[GROUP_METADATA_TOPIC] = GROUP_PARTITIONS
         return topics
 
     def new_topics(self) -> list[CreatableTopic]:
         """Return the topics that are to be made first."""
-        if not self._transactor_count:
-            return []
-        return [
-            CreatableTopic(
-                name=TRANSACTIONAL,
-                num_partitions=PARTITIONS,
-                replication_factor=3,
-                assignments=[],
-                configs=[
-                    CreatableTopicConfig(name="min.insync.replicas", value=str(self._min_isr)),
-                    CreatableTopicConfig(name="internal.segment.bytes", value="2000"),
-                ],
-            )
-        ]
+        topics = [dead_letter_topic(self._min_isr)] if self._has_dead_letters else []
+        if self._transactor_count:
+            topics.append(_transactional_topic(self._min_isr))
+        return topics
 
     def start(self, clients: Sequence[Client], topic: str, *, reads_nearby: bool) -> None:
         """Begin; the consumer group subscribes to ``topic``."""
@@ -167,7 +177,15 @@ class CoordinatorWorkload:
             client = clients[number % len(clients)]
             self.share_members.append(ShareMember(client, f"s{number}", topic, self.share_history))
         if self.share_members:
-            ShareGroupSetup(clients[0], self.share_members).start()
+            ShareGroupSetup(
+                clients[0], self.share_members, has_dead_letters=self._has_dead_letters
+            ).start()
+
+    def is_set_up(self, lives: Mapping[int, BrokerLife]) -> bool:
+        """Tell whether every broker knows what has to be known before anything goes wrong."""
+        return not self._has_dead_letters or all(
+            is_in_force(life.core.metadata, GROUP) for life in lives.values()
+        )
 
     def waits_since(self, moment_ms: float) -> list[str]:
         """Return who has got nowhere since a moment, though nothing is wrong."""
@@ -200,12 +218,19 @@ class CoordinatorWorkload:
             if end and lags.get(index) != 0
         ]
 
-    def check_share_group(self, offsets: Mapping[int, Iterable[int]]) -> list[str]:
-        """Return what must not be of what was delivered of the topic's records."""
+    def check_share_group(
+        self, present: Mapping[int, Mapping[int, Value]], lives: Mapping[int, BrokerLife]
+    ) -> list[str]:
+        """Return what must not be of what was delivered, and given up, of the topic's records."""
         if not self.share_members:
             return []
         history = self.share_history
-        return check_deliveries(history) + check_nothing_passed_over(history, offsets)
+        problems = check_deliveries(history) + check_nothing_passed_over(history, present)
+        if self._has_dead_letters:
+            replicas = _replicas_of(lives, DEAD_LETTERS, DEAD_LETTER_PARTITIONS)
+            self._letters = read_dead_letters(replica for _, _, replica in replicas)
+            problems += check_dead_letters(history, self._letters, self.given_up.records, present)
+        return problems
 
     def ask_for_offsets(self, client: Client) -> None:
         """Begin to ask what the groups of transactional producers have committed."""
@@ -259,13 +284,36 @@ class CoordinatorWorkload:
         seen["records shared"] += len(self.share_history.deliveries)
         for share_member in self.share_members:
             seen.update(share_member.seen)
+        seen["seeds with dead letters"] += self._has_dead_letters
+        for message in {(each.partition, each.offset, each.message) for each in self._letters}:
+            seen[f"dead letters: {message[-1]}"] += 1
+        seen["records given up without a dead letter"] += len(self.given_up.records)
         return seen
+
+
+def _transactional_topic(min_isr: int) -> CreatableTopic:
+    return CreatableTopic(
+        name=TRANSACTIONAL,
+        num_partitions=PARTITIONS,
+        replication_factor=3,
+        assignments=[],
+        configs=[
+            CreatableTopicConfig(name="min.insync.replicas", value=str(min_isr)),
+            CreatableTopicConfig(name="internal.segment.bytes", value="2000"),
+        ],
+    )
 
 
 def _replicas(lives: Mapping[int, BrokerLife]) -> Iterator[tuple[int, int, Partition]]:
     """Yield broker, index and replica of what transactions write to."""
+    yield from _replicas_of(lives, TRANSACTIONAL, PARTITIONS)
+
+
+def _replicas_of(
+    lives: Mapping[int, BrokerLife], topic: str, partition_count: int
+) -> Iterator[tuple[int, int, Partition]]:
     for number, life in lives.items():
-        for index in range(PARTITIONS):
-            replica = life.partitions.replica(TRANSACTIONAL, index)
+        for index in range(partition_count):
+            replica = life.partitions.replica(topic, index)
             if replica is not None:
                 yield number, index, replica

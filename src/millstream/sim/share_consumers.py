@@ -21,21 +21,9 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.messages import share_acknowledge as acknowledging
 from millstream.protocol.messages import share_fetch as fetching
-from millstream.protocol.messages.describe_share_group_offsets import (
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsRequestTopic,
-    DescribeShareGroupOffsetsResponse,
-)
 from millstream.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-)
-from millstream.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from millstream.protocol.messages.metadata import (
     MetadataRequest,
@@ -65,7 +53,6 @@ SETTINGS: Final = {
     "share.coordinator.state.topic.replication.factor": "3",
 }
 """What brokers are told, so that sessions and locks are short."""
-_GROUP_RESOURCE: Final = 32
 _ACCEPT, _RELEASE, _REJECT = 1, 2, 3
 _JOIN, _LEAVE = 0, -1
 _HEARTBEAT_VERSION: Final = 1
@@ -117,6 +104,12 @@ class ShareHistory:
     deliveries: list[Delivery] = field(default_factory=list)
     settled: dict[tuple[int, int], float] = field(default_factory=dict)
     """When the acceptance or rejection of a record was acknowledged, by partition and offset."""
+    accepted: set[tuple[int, int]] = field(default_factory=set)
+    rejected: set[tuple[int, int]] = field(default_factory=set)
+    """Which of both it was."""
+    tried_to_accept: set[tuple[int, int]] = field(default_factory=set)
+    """Records whose acceptance was sent, whatever came of it."""
+    delivery_limit: int = DELIVERY_LIMIT
     unknown_fetches: int = 0
     """Fetches whose answer was lost, with what they acquired."""
 
@@ -197,7 +190,7 @@ class ShareMember:
             question = FindCoordinatorRequest(coordinator_keys=[GROUP])
             answer = await client.ask(client.any_broker(), question, lane=self.name)
             assert isinstance(answer, FindCoordinatorResponse)
-            _check(answer.coordinators[0].error_code)
+            check_answer(answer.coordinators[0].error_code)
             self._coordinator = BrokerId(answer.coordinators[0].node_id)
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP,
@@ -207,7 +200,7 @@ class ShareMember:
         )
         response = await client.ask(self._coordinator, request, _HEARTBEAT_VERSION, lane=self.name)
         assert isinstance(response, ShareGroupHeartbeatResponse)
-        _check(response.error_code)
+        check_answer(response.error_code)
         self._says_all = False
         self._epoch = response.member_epoch
         if response.assignment is not None:
@@ -222,7 +215,7 @@ class ShareMember:
         )
         response = await client.ask(client.any_broker(), request, lane=self.name)
         assert isinstance(response, MetadataResponse)
-        _check(response.topics[0].error_code)
+        check_answer(response.topics[0].error_code)
         self._topic_id = response.topics[0].topic_id
 
     # --- records -------------------------------------------------------------------------------
@@ -281,14 +274,14 @@ class ShareMember:
         )
         response = await self._client.ask(leader, request, _FETCH_VERSION, lane=self.name)
         assert isinstance(response, fetching.ShareFetchResponse)
-        _check(response.error_code)
+        check_answer(response.error_code)
         self._session_epochs[leader] = epoch + 1
         self._in_session[leader].add(index)
         acquired: list[fetching.AcquiredRecords] = []
         for topic in response.responses:
             for partition in topic.partitions:
                 if partition.partition_index == index:
-                    _check(partition.error_code)
+                    check_answer(partition.error_code)
                     acquired += partition.acquired_records
                 elif partition.acquired_records:
                     self._note_others(partition)
@@ -321,6 +314,10 @@ class ShareMember:
                     decided[offset] = _ACCEPT
                 elif chance.random() < 0.9:
                     decided[offset] = chance.choice(kinds)
+        history = self._history
+        history.tried_to_accept |= {
+            (index, each) for each, kind in decided.items() if kind == _ACCEPT
+        }
         batches = [
             acknowledging.AcknowledgementBatch(
                 first_offset=offset, last_offset=offset, acknowledge_types=[kind]
@@ -349,7 +346,7 @@ class ShareMember:
         try:
             response = await self._client.ask(leader, request, _ACKNOWLEDGE_VERSION, lane=self.name)
             assert isinstance(response, acknowledging.ShareAcknowledgeResponse)
-            _check(response.error_code)
+            check_answer(response.error_code)
         except KafkaError:
             self._session_epochs.pop(leader, None)
             self._in_session.pop(leader, None)
@@ -361,95 +358,13 @@ class ShareMember:
             # records are of an earlier leadership of the same broker.
             self.seen["share acknowledgements to a later leadership"] += 1
             return
-        _check(error.code)
+        check_answer(error.code)
         now_ms = self._client.clock.monotonic_ms()
         for offset, kind in decided.items():
             self.seen["share records acknowledged"] += 1
             if kind != _RELEASE:
-                self._history.settled[index, offset] = now_ms
-
-
-class ShareGroupSetup:
-    """Has a share group begin where its topic begins (``share.auto.offset.reset``)."""
-
-    def __init__(self, client: Client, members: Sequence[ShareMember]) -> None:
-        self._client = client
-        self._members = members
-
-    def start(self) -> None:
-        """Put the setting in force, then start the members."""
-        run_client(self._client, self._run())
-
-    async def _run(self) -> None:
-        client = self._client
-        setting = AlterableConfig(
-            name="share.auto.offset.reset", config_operation=0, value="earliest"
-        )
-        request = IncrementalAlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=_GROUP_RESOURCE, resource_name=GROUP, configs=[setting]
-                )
-            ],
-            validate_only=False,
-        )
-        while True:
-            try:
-                response = await client.ask(client.any_broker(), request, lane=GROUP)
-                assert isinstance(response, IncrementalAlterConfigsResponse)
-                _check(response.responses[0].error_code)
-                break
-            except KafkaError:
-                await pause(client.clock, 100)
-        for member in self._members:
-            member.start()
-
-
-class ShareOffsets:
-    """Asks how far a share group has got, over and over: the start offset that is stored may lie
-    before records that are settled, so the lag counts.
-    """
-
-    def __init__(self, client: Client, topic: str, partition_count: int) -> None:
-        self._client = client
-        self._topic = topic
-        self._partition_count = partition_count
-        self.lags: dict[int, int] = {}
-
-    def start(self) -> None:
-        """Ask until the client is stopped."""
-        run_client(self._client, self._run())
-
-    async def _run(self) -> None:
-        client = self._client
-        request = DescribeShareGroupOffsetsRequest(
-            groups=[
-                DescribeShareGroupOffsetsRequestGroup(
-                    group_id=GROUP,
-                    topics=[
-                        DescribeShareGroupOffsetsRequestTopic(
-                            topic_name=self._topic, partitions=list(range(self._partition_count))
-                        )
-                    ],
-                )
-            ]
-        )
-        while not client.stopped:
-            await pause(client.clock, 200)
-            try:
-                question = FindCoordinatorRequest(coordinator_keys=[GROUP])
-                found = await client.ask(client.any_broker(), question, lane=GROUP)
-                assert isinstance(found, FindCoordinatorResponse)
-                _check(found.coordinators[0].error_code)
-                coordinator = BrokerId(found.coordinators[0].node_id)
-                response = await client.ask(coordinator, request, 1, lane=GROUP)
-            except KafkaError:
-                continue
-            assert isinstance(response, DescribeShareGroupOffsetsResponse)
-            for topic in response.groups[0].topics:
-                for partition in topic.partitions:
-                    if not partition.error_code:
-                        self.lags[partition.partition_index] = partition.lag
+                history.settled[index, offset] = now_ms
+                (history.accepted if kind == _ACCEPT else history.rejected).add((index, offset))
 
 
 def check_deliveries(history: ShareHistory) -> list[str]:
@@ -462,8 +377,8 @@ def check_deliveries(history: ShareHistory) -> list[str]:
                 f"{each.member} was given {each.offset} of partition {each.partition} at "
                 f"{each.asked:.0f} ms; it was settled at {settled_ms:.0f} ms"
             )
-        if each.count > DELIVERY_LIMIT:
-            problems.append(f"{each} is beyond the limit of {DELIVERY_LIMIT} deliveries")
+        if each.count > history.delivery_limit:
+            problems.append(f"{each} is beyond the limit of {history.delivery_limit} deliveries")
     return problems
 
 
@@ -475,7 +390,7 @@ def check_nothing_passed_over(
     among them.
     """
     given = {(each.partition, each.offset) for each in history.deliveries}
-    if history.unknown_fetches >= DELIVERY_LIMIT:
+    if history.unknown_fetches >= history.delivery_limit:
         return []
     return [
         f"{offset} of partition {index} was never given to anybody"
@@ -485,7 +400,8 @@ def check_nothing_passed_over(
     ]
 
 
-def _check(error_code: int) -> None:
+def check_answer(error_code: int) -> None:
+    """Raise the KafkaError of an answer that refuses."""
     if error_code:
         raise KafkaError(ErrorCode.of(error_code))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,28 @@ from tests.unit.handlers.share_broker import Consumer, ShareBroker
 from millstream.config.offset_reset import OffsetReset
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode, KafkaError, StorageError
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.produce import ProduceRequest
-from millstream.records.batch import iter_batches
+from millstream.records.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_SIZE,
+    Batch,
+    iter_batches,
+)
+from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
+from millstream.records.crc32c import checksum
 from millstream.records.record import Record, iter_records
 from millstream.runtime.share.share_settings import ShareGroupSettings
 from millstream.share.rules import ShareRules
-from millstream.share.state import SharePartitionKey
+from millstream.share.state import SharePartitionKey, StateBatch
+from millstream.sim.dead_letters import GivenUpLog
+from millstream.storage.file_slice import FileSlice
 
-RELEASE, REJECT = 2, 3
+ACCEPT, RELEASE, REJECT = 1, 2, 3
 ARCHIVING, ARCHIVED = 3, 4
 DLQ = "dlq.t"
 
@@ -51,11 +61,23 @@ class Site(ShareBroker):
 
     def dead_letters(self, index: int = 0) -> list[Record]:
         read = self.partitions.get(DLQ, index).read(
-            0, max_bytes=1 << 20, isolation=0, min_one_batch=True
+            0, max_bytes=1 << 30, isolation=0, min_one_batch=True
         )
         if read.records is None:
             return []
         return [each for batch in iter_batches(read.records.read()) for each in iter_records(batch)]
+
+    def damaged(self, count: int) -> None:
+        """Append a batch whose records cannot be decompressed."""
+        builder = BatchBuilder(BatchOptions(codec=Codec.ZSTD))
+        for _ in range(count):
+            builder.append(self.clock.now_ms(), None, b"x" * 100)
+        data = bytearray(builder.build())
+        data[HEADER_SIZE:] = b"\xff" * (len(data) - HEADER_SIZE)
+        crc = checksum(memoryview(data)[ATTRIBUTES_POSITION:])
+        data[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
+        self.partitions.get("t", 0).append(Batch(memoryview(data)), self.clock.now_ms())
+        self.clock.settle()
 
     def rejected(self, *offsets: int) -> Consumer:
         """Fetch everything, and reject some of it."""
@@ -114,6 +136,44 @@ def test_a_copy_has_key_and_value_of_its_record(site: Site, codec: Codec) -> Non
     site.fill("t", b"d")
     site.rejected(1, 3)
     assert [each.value for each in site.dead_letters()] == [b"b", b"d"]
+
+
+def test_a_copy_comes_out_of_a_batch_that_is_large_once_decompressed(site: Site) -> None:
+    site.dead_letter_topic()
+    site.set(copies=True)
+    values = [bytes([each]) * 700_000 for each in range(3)]
+    site.fill("t", *values, codec=Codec.ZSTD)
+    site.rejected(0, 1, 2)
+    assert [each.value for each in site.dead_letters()] == values
+
+
+def test_a_damaged_batch_costs_the_copies_of_its_own_records_alone(site: Site) -> None:
+    site.dead_letter_topic()
+    site.set(copies=True)
+    site.fill("t", b"a")
+    site.damaged(2)
+    site.fill("t", b"d", b"e")
+    site.rejected(0, 1, 2, 3, 4)
+    assert [each.value for each in site.dead_letters()] == [b"a", None, None, b"d", b"e"]
+
+
+def test_a_disk_that_cannot_be_read_costs_the_copies_alone(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.dead_letter_topic()
+    site.set(copies=True)
+    site.records(2)
+    consumer = site.consumer("m", site.id)
+    consumer.one()
+
+    def failing(self: FileSlice) -> bytes:
+        raise StorageError("/logs", "input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FileSlice, "read", failing)
+        assert consumer.acknowledged((0, 1, [REJECT])) == 0
+        site.clock.settle()
+    assert [each.value for each in site.dead_letters()] == [None, None]
 
 
 def test_a_record_that_was_delivered_as_often_as_allowed(site: Site) -> None:
@@ -217,6 +277,95 @@ def test_a_leader_that_cannot_take_them_now_is_asked_again(site: Site) -> None:
     site.clock.advance(1)
     assert len(site.dead_letters()) == 1
     assert site.start_offset == 1
+
+
+def test_a_topic_out_of_reach_holds_up_a_group_once_and_not_for_each_record(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.dead_letter_topic()
+    send = site.send
+
+    def refusing(broker: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
+        if isinstance(request, ProduceRequest):
+            refused: Deferred[Response] = Deferred()
+            refused.fail(KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            return refused
+        return send(broker, request, timeout_ms)
+
+    site.send = refusing  # type: ignore[assignment,method-assign]
+    site.records(200)
+    consumer = site.consumer("m", site.id)
+    consumer.one()
+    types = [REJECT if each % 2 else ACCEPT for each in range(200)]
+    assert consumer.acknowledged((0, 199, types)) == 0
+    site.clock.settle()
+    assert site.start_offset == 1
+    given_up = GivenUpLog()
+    with caplog.at_level(logging.WARNING), given_up.listening():
+        site.clock.advance(15_000)
+    assert site.start_offset == 200
+    assert given_up.records == {(0, each) for each in range(1, 200, 2)}
+    (line,) = [each for each in caplog.messages if "without a dead letter" in each]
+    assert all(f" {each}," in line for each in range(1, 199, 2))
+
+
+def test_dead_letters_that_are_apart_go_in_one_batch(site: Site) -> None:
+    site.dead_letter_topic()
+    site.set(copies=True, limit=2)
+    send, batches = site.send, []
+
+    def counting(broker: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
+        if isinstance(request, ProduceRequest):
+            batches.append(request)
+        return send(broker, request, timeout_ms)
+
+    site.send = counting  # type: ignore[assignment,method-assign]
+    site.fill("t", *[b"%d" % each for each in range(10)])
+    site.fill("t", *[b"%d" % each for each in range(10, 20)])
+    site.rejected(*range(0, 20, 2))
+    assert [each.value for each in site.dead_letters()] == [b"%d" % n for n in range(0, 20, 2)]
+    assert len(batches) == 1
+    assert site.coordinator.updates[-1].state_batches == tuple(
+        StateBatch(each, each, ARCHIVED, 1) for each in range(0, 20, 2)
+    )
+
+
+def test_a_leader_that_was_dropped_writes_no_state_behind_its_successor(site: Site) -> None:
+    """The last consumer leaves while a dead letter is on its way, and another one comes."""
+    site.dead_letter_topic()
+    send, held = site.send, list[Callable[[], None]]()
+
+    def holding(broker: BrokerId, request: Request, timeout_ms: int) -> Deferred[Response]:
+        if not isinstance(request, ProduceRequest):
+            return send(broker, request, timeout_ms)
+        outcome: Deferred[Response] = Deferred()
+        held.append(
+            lambda: send(broker, request, timeout_ms).on_done(
+                lambda sent: outcome.complete(sent.result())
+            )
+        )
+        return outcome
+
+    site.send = holding  # type: ignore[assignment,method-assign]
+    site.records(4)
+    first = site.consumer("m", site.id)
+    first.one()
+    assert first.acknowledged((0, 3, [REJECT, ACCEPT, ACCEPT, ACCEPT])) == 0
+    first.one(epoch=-1)
+    site.clock.settle()
+    assert len(held) == 1
+    site.consumer("n", site.id).one()
+    site.clock.settle()
+    of_first, of_second = held
+    of_second()
+    site.clock.settle()
+    site.records(1)
+    assert site.consumer("o", site.id).one().acquired == [(4, 4, 1)]
+    before = len(site.coordinator.updates)
+    of_first()
+    site.clock.settle()
+    assert site.coordinator.updates[before:] == []
+    assert len(site.dead_letters()) == 2
 
 
 def test_a_new_leader_writes_what_the_last_one_may_not_have(site: Site) -> None:

@@ -587,12 +587,12 @@ def test_what_is_in_the_topic_is_archived_and_passed() -> None:
     twin.fetch(upto=20)
     twin.acknowledged((0, 9, REJECT), (10, 14, ACCEPT))
     (letters,) = twin.sp.take_dead_letters()
-    write = twin.sp.dead_lettered(letters)
+    write = twin.sp.dead_lettered([letters])
     assert write is not None
     assert [tuple(each) for each in write.update.state_batches] == [(0, 9, ARCHIVED, 1)]
     assert write.undecided == ()
     assert twin.sp.start_offset == 15
-    assert twin.sp.dead_lettered(letters) is None
+    assert twin.sp.dead_lettered([letters]) is None
 
 
 def test_dead_letters_that_the_log_has_lost_are_let_go() -> None:
@@ -601,10 +601,10 @@ def test_dead_letters_that_the_log_has_lost_are_let_go() -> None:
     twin.acknowledged((0, 9, REJECT))
     (letters,) = twin.sp.take_dead_letters()
     twin.sp.move_log_start(5)
-    assert twin.sp.dead_lettered(letters) is not None
+    assert twin.sp.dead_lettered([letters]) is not None
     assert twin.sp.start_offset == 10
     twin.sp.move_log_start(30)
-    assert twin.sp.dead_lettered(letters) is None
+    assert twin.sp.dead_lettered([letters]) is None
 
 
 def test_a_new_leader_takes_up_what_was_on_its_way() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,11 @@ from millstream.coordinator.transaction import markers
 from millstream.coordinator.transaction.coordinator import TransactionCoordinator
 from millstream.coordinator.transaction.metadata import TransactionMetadata
 from millstream.model.deferred import Deferred
-from millstream.model.errors import ErrorCode
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.runtime.replicas.transaction_verification import TransactionVerifier
+from millstream.runtime.share.dead_letter_topics import DeadLetterTopics
 from millstream.runtime.share.led_share_partition import LedSharePartition
+from millstream.share import share_partition
 from millstream.sim.cluster import SimCluster
 from millstream.sim.coordinator_workload import Kind
 from millstream.sim.faults import Swarm
@@ -115,6 +118,21 @@ def believes_members_of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerGroup, "validate_commit", lambda self, request, *rest: None)
 
 
+def forgets_what_was_on_its_way_to_the_dead_letter_topic(patch: pytest.MonkeyPatch) -> None:
+    """A new leader takes what it reads as given up for what is in the topic."""
+    patch.setattr(share_partition, "cause_of_stored", lambda rules, delivery_count: None)
+
+
+def takes_a_refused_dead_letter_for_written(patch: pytest.MonkeyPatch) -> None:
+    """A batch that the leader of the dead-letter topic did not take is not sent again."""
+
+    async def mutant(self: Any, step: Any) -> None:
+        with suppress(KafkaError):
+            await step()
+
+    patch.setattr(DeadLetterTopics, "_with_attempts", mutant)
+
+
 @dataclass(frozen=True)
 class CoordinatorMutation:
     """A rule, what leaves it out, and the first seed to try."""
@@ -139,6 +157,20 @@ MUTATIONS = (
         "acknowledgements are stored before they are answered",
         takes_acknowledgements_without_storing_them,
         kind=Kind.SHARE_GROUP,
+    ),
+    CoordinatorMutation(
+        "a new leader writes the dead letters that its predecessor may not have written",
+        forgets_what_was_on_its_way_to_the_dead_letter_topic,
+        first_seed=5,
+        kind=Kind.SHARE_GROUP,
+        faults=("kill leader", "slow messages"),
+    ),
+    CoordinatorMutation(
+        "a dead letter is sent until it is known to be written",
+        takes_a_refused_dead_letter_for_written,
+        first_seed=10,
+        kind=Kind.SHARE_GROUP,
+        faults=("kill leader", "kill"),
     ),
     CoordinatorMutation(
         "commits of members are checked",

@@ -1,23 +1,24 @@
 """Writes what share groups give up to their dead-letter topics (KIP-1191).
 
-The leader of a share partition calls :meth:`DeadLetterTopics.write` for one run of offsets after
-the other, and archives them then. A dead letter has headers that say where its record is and why it
-was given up and, where the group wants copies, the record's key and value. It goes to the partition
-of the dead-letter topic whose number is that of its record's, modulo their count.
+The leader of a share partition calls :meth:`DeadLetterTopics.write` with what was given up, again
+and again until nothing is left, and archives what is settled each time. One call writes one batch
+(``dead_letter_batches``), to the partition of the dead-letter topic whose number is that of the
+records', modulo their count.
 
-What may succeed later is tried five times, with a growing delay. After an attempt of which nobody
-knows the outcome, and after a change of leader, dead letters may be in the topic twice. Kafka:
-``ShareGroupDLQStateManager``, ``ShareGroupDLQRecordFetcher``.
+What may succeed later is tried five times, with a growing delay; a topic that is out of reach then
+holds up nobody any longer: everything that waits is let go. After an attempt of which nobody knows
+the outcome, and after a change of leader, dead letters may be in the topic twice. Kafka:
+``ShareGroupDLQStateManager``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.model.errors import CorruptLogError, ErrorCode, KafkaError, MillstreamError
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.offsets import Offset
 from millstream.model.topic import topic_id_to_text
 from millstream.protocol.messages.create_topics import (
@@ -32,11 +33,9 @@ from millstream.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from millstream.records.batch import iter_batches
-from millstream.records.builder import BatchBuilder
-from millstream.records.record import Record, iter_records
 from millstream.runtime.pauses import pause
 from millstream.runtime.replicas.partition import READ_UNCOMMITTED
+from millstream.runtime.share.dead_letter_batches import MadeBatch, Origin, make_batch, split_at
 
 if TYPE_CHECKING:
     from millstream.config.dynamic import DynamicConfig
@@ -65,21 +64,21 @@ FIRST_BACKOFF_MS: Final = 1_000.0
 MAX_BACKOFF_MS: Final = 30_000.0
 
 READ_BYTES: Final = 1 << 20
-"""Bytes of the log that are read, and of records that are decompressed at most, at a time."""
-MAX_RECORDS: Final = 1_000
-"""Dead letters in one batch at most."""
-_BATCH_RESERVE: Final = 128
-"""Bytes of a batch that are not its records'."""
-
+"""Bytes of the log that are read at a time, if one batch is not larger."""
 ACKS_ALL: Final = -1
 BROKER_DEFAULT: Final = -1
 
 
-class _Round(NamedTuple):
-    """One batch of dead letters, and the offset from which the next one goes on."""
+class Settled(NamedTuple):
+    """What nothing more is to be done for, and what is left.
 
-    batch: bytes
-    next_offset: Offset
+    ``error`` says why there are no dead letters of what is settled; None where they are in the
+    topic.
+    """
+
+    letters: Sequence[DeadLetters]
+    rest: Sequence[DeadLetters]
+    error: KafkaError | None
 
 
 class DeadLetterTopics:
@@ -106,30 +105,63 @@ class DeadLetterTopics:
         self,
         key: SharePartitionKey,
         partition: Partition,
-        letters: DeadLetters,
+        runs: Sequence[DeadLetters],
         settings: ShareGroupSettings,
-    ) -> None:
-        """Write a dead letter for each offset; raises KafkaError where that is not possible.
+    ) -> Settled:
+        """Write one batch of dead letters, of the first of ``runs``, which are in order.
 
-        A record that the log does not have any more, or that cannot be read, has a dead letter
-        without its key and value.
+        What can never be written is settled too, with the error: a batch that the topic refuses, or
+        all where no batch could be written.
         """
         topic = settings.dead_letter_topic
-        await self._with_attempts(partial(self._ensure_topic, topic))
-        headers = _headers(key, partition, letters)
-        offset = letters.first_offset
-        while offset <= letters.last_offset:
-            records = None
-            if settings.dead_letters_copy_record:
-                records = await self._read(partition, offset)
-            most = self._max_message_bytes(topic) - _BATCH_RESERVE
-            now_ms = int(self._clock.now_ms())
-            last = letters.last_offset
-            made = await self._offload.run(
-                LANE, partial(_make_batch, headers, offset, last, records, most, now_ms)
-            )
-            await self._with_attempts(partial(self._produce, topic, partition, made.batch))
-            offset = made.next_offset
+        try:
+            await self._with_attempts(partial(self._ensure_topic, topic))
+        except KafkaError as error:
+            return Settled(runs, (), error)
+        made = await self._make(key, partition, runs, settings)
+        try:
+            await self._with_attempts(partial(self._produce, topic, partition, made.data))
+        except KafkaError as error:
+            if error.error.retriable:
+                return Settled(runs, (), error)
+            return Settled(made.letters, made.rest, error)
+        return Settled(made.letters, made.rest, None)
+
+    async def _make(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        runs: Sequence[DeadLetters],
+        settings: ShareGroupSettings,
+    ) -> MadeBatch:
+        topic = partition.topic_partition.topic or topic_id_to_text(key.topic_id)
+        origin = Origin(topic, key.partition, key.group_id)
+        now, later, records = runs, runs[:0], None
+        if settings.dead_letters_copy_record:
+            records = await self._read(partition, runs[0].first_offset)
+            if records is None:
+                now, later = split_at(runs, self._end_of_unreadable(partition, runs[0]))
+        made = await self._offload.run(
+            LANE,
+            partial(
+                make_batch,
+                origin,
+                now,
+                records,
+                max_bytes=self._max_message_bytes(settings.dead_letter_topic),
+                now_ms=int(self._clock.now_ms()),
+            ),
+        )
+        return made._replace(rest=[*made.rest, *later])
+
+    @staticmethod
+    def _end_of_unreadable(partition: Partition, letters: DeadLetters) -> Offset:
+        """Return up to where dead letters go without copies, if the first cannot be read: up to the
+        start of the log, where that is why, or to the end of the run.
+        """
+        end = letters.last_offset + 1
+        log_start = partition.log_start_offset
+        return min(log_start, end) if log_start > letters.first_offset else end
 
     def _max_message_bytes(self, topic: str) -> int:
         image = self._metadata.topic(topic)
@@ -239,77 +271,8 @@ class DeadLetterTopics:
             )
 
 
-TOPIC: Final = "__dlq.errors.topic"
-PARTITION: Final = "__dlq.errors.partition"
-OFFSET: Final = "__dlq.errors.offset"
-GROUP: Final = "__dlq.errors.group"
-DELIVERY_COUNT: Final = "__dlq.errors.delivery.count"
-MESSAGE: Final = "__dlq.errors.message"
-
-
-def _headers(
-    key: SharePartitionKey, partition: Partition, letters: DeadLetters
-) -> Mapping[str, str]:
-    """Return the headers of a run of dead letters, in Kafka's order; the offset is empty."""
-    return {
-        TOPIC: partition.topic_partition.topic or topic_id_to_text(key.topic_id),
-        PARTITION: str(key.partition),
-        OFFSET: "",
-        GROUP: key.group_id,
-        DELIVERY_COUNT: str(letters.delivery_count),
-        MESSAGE: letters.cause.value,
-    }
-
-
 def _refused(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
-
-
-def _make_batch(
-    headers: Mapping[str, str],
-    offset: Offset,
-    last: Offset,
-    records: FileSlice | None,
-    most: int,
-    now_ms: int,
-) -> _Round:
-    """Return a batch that begins with the dead letter of ``offset`` and has ``most`` bytes of
-    records at most; one record that is larger is not copied. Any thread.
-    """
-    copies = {} if records is None else _copies(records, offset, last)
-    if copies:
-        last = max(copies)  # what lies behind is read in the next round
-    builder = BatchBuilder()
-    while offset <= last and builder.count < MAX_RECORDS:
-        record = copies.get(offset)
-        key, value = (None, None) if record is None else (record.key, record.value)
-        own = tuple(
-            (name, text.encode()) for name, text in {**headers, OFFSET: str(offset)}.items()
-        )
-        header_bytes = sum(len(name) + len(text) + 8 for name, text in own)
-        size = header_bytes + len(key or b"") + len(value or b"")
-        if size > most:
-            key = value = None
-            size = header_bytes
-        if builder.count and builder.size + size > most:
-            break
-        builder.append(now_ms, key, value, own)
-        offset += 1
-    return _Round(builder.build(), offset)
-
-
-def _copies(records: FileSlice, first: Offset, last: Offset) -> Mapping[Offset, Record]:
-    """Return the records between two offsets that can be read, by offset."""
-    return {each.offset: each for each in _records(records) if first <= each.offset <= last}
-
-
-def _records(records: FileSlice) -> Iterator[Record]:
-    try:
-        for batch in iter_batches(records.read()):
-            if not batch.is_control:
-                yield from iter_records(batch, READ_BYTES)
-    except CorruptLogError:
-        return
 
 
 def _produce_request(image: TopicImage, index: int, batch: bytes) -> ProduceRequest:

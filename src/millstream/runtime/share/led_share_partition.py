@@ -64,9 +64,11 @@ class LedSharePartition:
     """
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_dead_letters",
         "_is_archiving",
+        "_is_superseded",
         "_on_fenced",
         "_persister",
         "_settings",
@@ -108,6 +110,7 @@ class LedSharePartition:
         self._dead_letters = dead_letters
         self._is_archiving = False
         """True while dead letters are written."""
+        self._is_superseded = False
         self._on_fenced = on_fenced
         self._timer: TimerHandle | None = None
         self._timer_ms = 0.0
@@ -221,7 +224,7 @@ class LedSharePartition:
         machine = self.machine
         if machine is None:
             return
-        if not self._is_archiving and not self.partition.is_gone:
+        if not (self._is_archiving or self._is_superseded or self.partition.is_gone):
             self._archive()
         if self.is_dropped:
             return
@@ -260,8 +263,14 @@ class LedSharePartition:
 
     # Dead letters
 
+    def supersede(self) -> None:
+        """Write no dead letters any more, nor that they are written: the one that is loaded next
+        has the share partition, and takes up what was on its way.
+        """
+        self._is_superseded = True
+
     def _archive(self) -> None:
-        """Write what was given up to the dead-letter topic, one run of offsets after the other.
+        """Write what was given up to the dead-letter topic, one batch after the other.
 
         Also when the last consumer has left and this was dropped: nobody else would do it until the
         next one comes.
@@ -273,8 +282,12 @@ class LedSharePartition:
             return
         self._is_archiving = True
 
-        def ended(_: Deferred[None]) -> None:
+        def ended(outcome: Deferred[None]) -> None:
             self._is_archiving = False
+            try:
+                outcome.result()
+            except Exception:  # a fault of ours: told, not hidden
+                log.exception("dead letters of %s were not written", self)
             self.changed()
 
         spawn(self._write_dead_letters(machine, waiting)).on_done(ended)
@@ -282,22 +295,27 @@ class LedSharePartition:
     async def _write_dead_letters(
         self, machine: SharePartition, waiting: Sequence[DeadLetters]
     ) -> None:
-        for letters in waiting:
+        rest = waiting
+        error: Exception | None
+        while rest:
             try:
-                await self._dead_letters.write(self.key, self.partition, letters, self._settings())
-            except Exception as error:
+                settled, rest, error = await self._dead_letters.write(
+                    self.key, self.partition, rest, self._settings()
+                )
+            except Exception as fault:
+                log.exception("dead letters of %s could not be written", self)
+                settled, rest, error = rest, (), fault
+            if self.partition.is_gone or self._is_superseded:
+                return  # whoever leads next finds them as they were, and writes them again
+            if error is not None:
                 # As in Kafka: a topic that cannot be written to holds up no group.
                 log.warning(
-                    "offsets %d to %d of %s are archived without a dead letter: %s",
-                    letters.first_offset,
-                    letters.last_offset,
+                    "offsets %s of %s are archived without a dead letter: %s",
+                    _offsets(settled),
                     self,
                     error,
-                    exc_info=not isinstance(error, KafkaError),
                 )
-            if self.partition.is_gone:
-                return  # the next leader finds them as they were, and writes them again
-            self._persist(machine.dead_lettered(letters)).on_done(ignore_refusal)
+            self._persist(machine.dead_lettered(settled)).on_done(ignore_refusal)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -312,3 +330,14 @@ def ignore_refusal(outcome: Deferred[None]) -> None:
     """Take the outcome of a write for which nobody waits: it is logged where it was refused."""
     with suppress(KafkaError):
         outcome.result()
+
+
+def _offsets(runs: Sequence[DeadLetters]) -> str:
+    """Return the offsets of runs, neighbours as one range."""
+    ranges: list[tuple[Offset, Offset]] = []
+    for each in runs:
+        first = each.first_offset
+        if ranges and ranges[-1][1] + 1 == first:
+            first = ranges.pop()[0]
+        ranges.append((first, each.last_offset))
+    return ", ".join(f"{first} to {last}" if first < last else f"{first}" for first, last in ranges)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -54,6 +55,10 @@ class SharePartitions:
         self._led: dict[SharePartitionKey, LedSharePartition] = {}
         self._of_topic: dict[TopicId, set[SharePartitionKey]] = {}
         self._of_group: dict[str, set[SharePartitionKey]] = {}
+        self._dropped: WeakValueDictionary[SharePartitionKey, LedSharePartition] = (
+            WeakValueDictionary()
+        )
+        """Those that were dropped last, and still write dead letters."""
 
     def __len__(self) -> int:
         return len(self._led)
@@ -70,6 +75,9 @@ class SharePartitions:
             if led.partition is partition:
                 return led
             self.drop(led)
+        dropped = self._dropped.pop(key, None)
+        if dropped is not None:
+            dropped.supersede()
         led = LedSharePartition(
             key,
             partition,
@@ -106,6 +114,7 @@ class SharePartitions:
             del self._led[key]
             _discard(self._of_topic, key.topic_id, key)
             _discard(self._of_group, key.group_id, key)
+            self._dropped[key] = led
         led.drop()
 
     def topic_changed(self, image: TopicImage) -> None:
