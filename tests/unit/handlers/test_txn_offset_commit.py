@@ -302,6 +302,38 @@ def test_two_transactions_of_one_partition(broker: Broker) -> None:
     assert broker.fetch(stable=True) == 6
 
 
+def test_commits_of_many_producers_wait_for_one_flush(broker: Broker) -> None:
+    offload, clock = broker.site.offload, broker.site.clock
+    broker.commit_plainly(1)
+    offload.held = True
+    first = broker.begin(5, producer_id=100)
+    broker.coordinator.answer()
+    clock.settle()
+    later = [broker.begin(5, producer_id=each) for each in range(101, 131)]
+    while broker.coordinator.asked:
+        broker.coordinator.answer()
+        clock.settle()
+    offload.release()
+    clock.settle()
+    assert first.done
+    assert not any(answer.done for answer in later)
+    offload.release()
+    clock.settle()
+    assert [error_of(answer) for answer in later] == [ErrorCode.NONE] * 30
+    offload.held = False
+    for each in range(100, 131):
+        assert broker.end(commit=True, producer_id=each) is ErrorCode.NONE
+    assert broker.fetch(stable=True) == 5
+
+
+def test_hundreds_of_producers_commit_in_one_pass_of_the_loop(broker: Broker) -> None:
+    answers = [broker.begin(5, producer_id=each) for each in range(500)]
+    while broker.coordinator.asked:
+        broker.coordinator.answer()
+        broker.site.clock.settle()
+    assert {error_of(answer) for answer in answers} == {ErrorCode.NONE}
+
+
 def test_members_are_checked_where_they_are_named(broker: Broker) -> None:
     assert broker.commit(5, generation_id=3) is ErrorCode.ILLEGAL_GENERATION, "no such group"
     broker.commit_plainly(1)

@@ -515,7 +515,7 @@ def writes_of_groups_under_min_isr(patch: pytest.MonkeyPatch) -> None:
     original = CoordinatorWrites._settle
 
     def mutant(self: CoordinatorWrites, write: Any, error: KafkaError | None) -> None:
-        if error is not None and self._in_flight is write:
+        if error is not None and write in self._in_flight:
             self._on_failed(error)
         else:
             original(self, write, error)

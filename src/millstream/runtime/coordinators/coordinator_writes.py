@@ -1,14 +1,17 @@
-"""The writes of one coordinator shard: batches in order, one on its way, and what waits for them.
+"""The writes of one coordinator shard: batches in order, a round of them on its way, and what waits
+for them.
 
-Records of one pass of the loop, and all that come while a batch is on its way to be committed,
-share the next batch (group commit). An answer held here leaves when the batch that was the newest
+What comes in one pass of the loop, and all that comes while a round is on its way to be committed,
+makes the next round (group commit). Its records share a batch, but for those of transactions: a
+batch has one producer, and a marker is one by itself. The batches of a round are appended one after
+the other and committed together. An answer held here leaves when the batch that was the newest
 then is committed; see ``docs/decisions/0003-answers-wait-for-their-records.md``. An answer leaves
 under the leader's lease only, and is NOT_COORDINATOR without it: the lease may have ended while the
 answer waited (``docs/decisions/0068-what-a-coordinator-may-answer.md``).
 
-A batch that is refused because too few replicas are in sync was not written. It stays the one on
-its way and is appended again until it is taken, so that memory needs no loading; whoever waits for
-it is refused at once.
+A batch that is refused because too few replicas are in sync was not written. It stays on its way
+and is appended again until it is taken, so that memory needs no loading; what follows it waits in
+the queue, and whoever waits for any of them is refused at once.
 """
 
 from __future__ import annotations
@@ -95,7 +98,7 @@ class TransactionEnd:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Write:
     """A batch, and the answers, requests and continuations that wait for it. One with a
     ``producer`` belongs to its transaction; with ``end`` it is the marker that ends it.
@@ -140,8 +143,11 @@ class CoordinatorWrites:
         self._on_stuck = on_stuck
         self._send_request = send_request
         self._go_on = go_on
-        self._in_flight: _Write | None = None
+        self._in_flight: deque[_Write] = deque()
+        """The batches of the round that are not committed yet; only the last may not be in the log,
+        where too few replicas would have had it."""
         self._in_flight_since_ms = 0.0
+        self._is_flushing = False
         self._queue: deque[_Write] = deque()
         self._newest_of: dict[int, _Write] = {}
         """By producer id, the newest batch in the queue that is the producer's."""
@@ -151,7 +157,7 @@ class CoordinatorWrites:
     @property
     def is_settled(self) -> bool:
         """True while everything that was added is committed."""
-        return self._in_flight is None and not self._queue
+        return not self._in_flight and not self._queue
 
     def fits(self, records: Sequence[Encoded]) -> bool:
         """True when one batch can hold the records."""
@@ -238,7 +244,7 @@ class CoordinatorWrites:
             self._newest_of[write.producer.producer_id] = write
 
     def _schedule_flush(self) -> None:
-        if not self._flush_scheduled and self._in_flight is None:
+        if not self._flush_scheduled and not self._in_flight:
             self._flush_scheduled = True
             self._clock.call_soon(self._flush)
 
@@ -251,8 +257,9 @@ class CoordinatorWrites:
         """Send answers and requests, and run continuations, once everything added so far is
         committed: now, if it is.
         """
-        newest = self._queue[-1] if self._queue else self._in_flight
-        if newest is not None:
+        waiting = self._queue or self._in_flight
+        if waiting:
+            newest = waiting[-1]
             newest.answers += answers
             newest.outbound += outbound
             newest.continuations += continuations
@@ -278,34 +285,51 @@ class CoordinatorWrites:
 
     def hold_until_committed(self, end: Offset) -> None:
         """Let answers wait until what the log holds below ``end`` is committed."""
-        write = self._begin(_Write(BatchBuilder(self._options)))
+        write = _Write(BatchBuilder(self._options))
+        self._in_flight.append(write)
+        self._in_flight_since_ms = self._clock.monotonic_ms()
 
         def settle(error: KafkaError | None) -> None:
             self._settle(write, error)
 
         self._partition.wait_for_commit(end - 1, settle)
-        if self._in_flight is write:
+        if write in self._in_flight:
             self._watch(self._commit_timeout_ms)
 
     def abandon(self, error: KafkaError) -> None:
         """Forget every batch, refuse the answers that wait and send no request."""
         self._refuse_all(error)
-        self._in_flight = None
+        self._in_flight.clear()
         self._queue.clear()
         self._newest_of.clear()
         self.is_stuck = False
 
     def _flush(self) -> None:
-        """Append the oldest batch, unless one is on its way."""
+        """Append what is in the queue, unless a round is on its way."""
         self._flush_scheduled = False
-        if self._in_flight is not None or not self._queue:
+        if self._in_flight or self._is_flushing:
             return
+        self._is_flushing = True
+        self._in_flight_since_ms = self._clock.monotonic_ms()
+        try:
+            # What is committed at once may have answers that add to the queue: not to this round.
+            for _ in range(len(self._queue)):
+                if not self._queue or not self._append_oldest():
+                    break
+        finally:
+            self._is_flushing = False
+        if self._queue:
+            self._schedule_flush()
+
+    def _append_oldest(self) -> bool:
+        """Append the oldest batch of the queue; tell whether it was taken."""
         write = self._queue.popleft()
         if write.producer is not None and self._newest_of[write.producer.producer_id] is write:
             del self._newest_of[write.producer.producer_id]
-        self._append(self._begin(write))
+        self._in_flight.append(write)
+        return self._append(write)
 
-    def _append(self, write: _Write) -> None:
+    def _append(self, write: _Write) -> bool:
         end = write.end
         if end is None:
             appended = self._partition.append_internal(write.builder.build())
@@ -315,29 +339,28 @@ class CoordinatorWrites:
             )
         if not appended.done:
             self._watch(self._commit_timeout_ms)
+        is_taken = True
 
         def settle(outcome: Deferred[Offset]) -> None:
+            nonlocal is_taken
             try:
                 outcome.result()
             except KafkaError as error:
+                is_taken = error.error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
                 self._settle(write, error)
             else:
                 self._settle(write, None)
 
         appended.on_done(settle)
+        return is_taken
 
     def _append_again(self, write: _Write) -> None:
-        if self._in_flight is write:
+        if write in self._in_flight:
             self._in_flight_since_ms = self._clock.monotonic_ms()
             self._append(write)
 
-    def _begin(self, write: _Write) -> _Write:
-        self._in_flight = write
-        self._in_flight_since_ms = self._clock.monotonic_ms()
-        return write
-
     def _settle(self, write: _Write, error: KafkaError | None) -> None:
-        if self._in_flight is not write:
+        if write not in self._in_flight:
             return  # abandoned meanwhile
         if error is not None and error.error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             # It is written and committed, on fewer replicas than whoever waits for it has asked
@@ -353,17 +376,18 @@ class CoordinatorWrites:
             else:
                 self._on_failed(error)
             return
-        self._in_flight = None
-        was_stuck, self.is_stuck = self.is_stuck, False
-        self._flush()
-        if was_stuck:
-            self._on_stuck()
+        self._in_flight.remove(write)
+        if not self._in_flight:
+            was_stuck, self.is_stuck = self.is_stuck, False
+            self._flush()
+            if was_stuck:
+                self._on_stuck()
         self._release(write.answers, write.outbound, write.continuations)
 
     def _watch(self, delay_ms: float) -> None:
-        """See to it that the batch on its way is not waited for beyond the time-out.
+        """See to it that a round is not waited for beyond the time-out.
 
-        One timer watches over one batch after the other, so that a batch costs none.
+        One timer watches over one round after the other, so that a batch costs none.
         """
         if not self._watching:
             self._watching = True
@@ -371,7 +395,7 @@ class CoordinatorWrites:
 
     def _look(self) -> None:
         self._watching = False
-        if self._in_flight is None:
+        if not self._in_flight:
             return
         waited_ms = self._clock.monotonic_ms() - self._in_flight_since_ms
         if waited_ms < self._commit_timeout_ms:
@@ -380,17 +404,16 @@ class CoordinatorWrites:
         self._stick(KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time"))
 
     def _stick(self, error: KafkaError) -> None:
-        """Begin nothing until the batch on its way is committed; refuse who waits for one."""
+        """Begin nothing until what is on its way is committed; refuse who waits for it."""
         self.is_stuck = True
         self._refuse_all(error)
         self._on_stuck()
 
     def _refuse_all(self, error: KafkaError) -> None:
-        for write in (self._in_flight, *self._queue):
-            if write is not None:
-                answers, write.answers = write.answers, []
-                for answer in answers:
-                    answer.refuse(error)
+        for write in (*self._in_flight, *self._queue):
+            answers, write.answers = write.answers, []
+            for answer in answers:
+                answer.refuse(error)
 
 
 def _with_producer(options: BatchOptions, producer: TransactionProducer | None) -> BatchOptions:

@@ -12,6 +12,7 @@ from tests.unit.runtime.coordinator_site import send_nothing
 from tests.unit.runtime.replica_site import IDS, ClusterSite, TwinBroker
 
 from millstream.coordinator.group.join_group import Caller
+from millstream.coordinator.result import TransactionProducer
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -34,6 +35,7 @@ from millstream.protocol.messages.offset_commit import (
 from millstream.protocol.messages.offset_delete import OffsetDeleteRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.protocol.messages.sync_group import SyncGroupRequest
+from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import TopicImage
 
@@ -88,7 +90,7 @@ def code(outcome: Deferred[OffsetCommitResponse]) -> ErrorCode:
     return ErrorCode.of(outcome.result().topics[0].partitions[0].error_code)
 
 
-def refusal(outcome: Deferred[OffsetCommitResponse]) -> ErrorCode:
+def refusal(outcome: Deferred[Any]) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         outcome.result()
     return caught.value.error
@@ -227,6 +229,48 @@ def test_records_that_meet_min_isr_on_their_way_are_written_when_it_is_reached_a
     assert code(outcome) is ErrorCode.NONE
     assert committed(site[1]) == 9
     assert count_loads(caplog) == 0
+
+
+def test_a_round_that_meets_min_isr_is_written_in_order_when_it_is_reached_again(
+    site: ClusterSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    site.controller.refusal = ErrorCode.NETWORK_EXCEPTION
+    end = TransactionEnd(TransactionProducer(7, 0), True, 0, 0)
+    before = commit(site[1], 7)
+    marked = site[1].services.groups.end_transaction(0, end)
+    after = commit(site[1], 8)
+    shrink_to_one(site)
+    site.settle()
+    for outcome in (before, marked, after):
+        assert refusal(outcome) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert site[1].partitions.get(GROUP_METADATA_TOPIC, 0).log_end_offset == 0
+    grow_again(site)
+    site.advance(2_000)
+    assert committed(site[1]) == 8
+    log = site[1].partitions.get(GROUP_METADATA_TOPIC, 0).log
+    assert log.log_end_offset == 3
+    outcome = commit(site[1], 9)
+    site.advance(500)
+    assert code(outcome) is ErrorCode.NONE
+    assert count_loads(caplog) == 0
+
+
+def test_a_round_waits_once_for_the_replicas(site: ClusterSite) -> None:
+    site.cut_off(1)
+    end = TransactionEnd(TransactionProducer(7, 0), True, 0, 0)
+    outcomes: list[Deferred[Any]] = [
+        commit(site[1], 7),
+        site[1].services.groups.end_transaction(0, end),
+    ]
+    outcomes.append(commit(site[1], 8))
+    site.settle()
+    assert site[1].partitions.get(GROUP_METADATA_TOPIC, 0).log_end_offset == 3
+    assert not any(outcome.done for outcome in outcomes)
+    site.heal()
+    site.advance(2_000)
+    assert all(outcome.done for outcome in outcomes)
+    assert committed(site[1]) == 8
 
 
 def test_under_min_isr_members_are_heard_and_nobody_expires(site: ClusterSite) -> None:
