@@ -1,4 +1,4 @@
-"""Run the fast tests on the other Pythons of this machine: 3.12, 3.13, 3.14, as far as it has them.
+"""Run the fast tests on the other Pythons of this machine: 3.14, 3.13, 3.12, as far as it has them.
 
 ``python tools/other_pythons.py`` (``make test-pythons``) looks for ``python3.12`` and so on along
 the path and among the versions of pyenv, makes a virtual environment for each (``.venv-3.12``) and
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-VERSIONS = ("3.12", "3.13", "3.14")
+VERSIONS = ("3.14", "3.13", "3.12")
 EXTRAS = ".[lake,sql,dev]"
 MARKERS = "not slow and not interop and not system and not spark"
 DIRECTORIES = ("tests/unit", "tests/property", "tests/scenarios")

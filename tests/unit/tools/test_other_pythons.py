@@ -86,6 +86,6 @@ def test_each_python_is_tested_and_a_failure_fails_all(
     (home / ".venv-3.12").mkdir()  # an environment that was not installed to its end
     assert tool.main(["tests/unit"]) == code
     tested = [command for command in commands if tool.RUN_TESTS in command]
-    assert [command[0] for command in tested] == [".venv-3.12/bin/python", ".venv-3.13/bin/python"]
+    assert [command[0] for command in tested] == [".venv-3.13/bin/python", ".venv-3.12/bin/python"]
     assert all(command[-1] == "tests/unit" for command in tested)
-    assert ("failed on Python 3.12, 3.13" in capsys.readouterr().out) is bool(code)
+    assert ("failed on Python 3.13, 3.12" in capsys.readouterr().out) is bool(code)
