@@ -62,17 +62,21 @@ class Metadata:
 
 def read_metadata(response: MetadataResponse) -> Metadata:
     """Turn a response into values."""
-    brokers = {
-        each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
-        for each in response.brokers
-    }
     topics = [_read_topic(each) for each in response.topics]
     return Metadata(
         cluster_id=response.cluster_id,
         controller_id=response.controller_id,
-        brokers=brokers,
+        brokers=brokers_of(response),
         topics={topic.name: topic for topic in topics},
     )
+
+
+def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
+    """Return the brokers of a response by id."""
+    return {
+        each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
+        for each in response.brokers
+    }
 
 
 def _read_topic(topic: MetadataResponseTopic) -> Topic:

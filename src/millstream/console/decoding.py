@@ -122,9 +122,10 @@ def _json(data: bytes, *, anything: bool) -> tuple[Any, bool]:
     if len(data) > _SHOWN_BYTES or (not anything and data[:1] not in (b"{", b"[")):
         return None, False
     try:
-        found = json.loads(data, parse_constant=_refuse, parse_float=_finite)
+        found = _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
         # The answer has it some levels deeper, and must not be what fails.
-        return found, _depth(found) <= _MAX_DEPTH
+        is_flat = data.count(b"{") + data.count(b"[") <= _MAX_DEPTH
+        return found, is_flat or _depth(found) <= _MAX_DEPTH
     except (ValueError, RecursionError):
         return None, False
 
@@ -152,3 +153,7 @@ def _finite(text: str) -> float:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+"""``json.loads`` would make one for each value."""

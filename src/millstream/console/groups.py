@@ -91,7 +91,7 @@ def group(admin: Admin, client: Mapping[str, object], name: str) -> dict[str, An
     }
     if facts["state"] == "Dead" and not committed:
         raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, name)
-    wanted = sorted({*committed, *owners})
+    wanted = sorted({*committed, *owners}, key=lambda at: (at.topic, at.partition))
     ends = offsets(admin, wanted, LATEST)
     ages = _ages(client, committed, ends)
     rows = []

@@ -96,7 +96,7 @@ def _read(response: ListOffsetsResponse) -> dict[TopicPartition, Outcome[FoundOf
                 if row.offset == NO_OFFSET
                 else FoundOffset(row.offset, row.timestamp, row.leader_epoch)
             )
-            found[topic_partition] = Outcome(
-                value, refusal(row.error_code, None, f"offsets of {topic_partition}")
-            )
+            code = row.error_code
+            error = refusal(code, None, f"offsets of {topic_partition}") if code else None
+            found[topic_partition] = Outcome(value, error)
     return found

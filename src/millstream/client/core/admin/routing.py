@@ -16,7 +16,7 @@ from millstream.client.core.network import CoordinatorType, Network
 from millstream.client.core.settings import AdminSettings
 from millstream.client.core.waiting import backoff_ms, sleep, within
 from millstream.client.errors import TRANSIENT, BrokerError, ConnectionFailedError
-from millstream.client.metadata import Metadata, read_metadata
+from millstream.client.metadata import Metadata, brokers_of, read_metadata
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
@@ -59,39 +59,45 @@ class Routing:
 
     async def metadata(self, topics: Iterable[str] | None = ()) -> Metadata:
         """Request metadata of the cluster and these topics, or with None of every topic."""
+        return read_metadata(await self._metadata(topics))
+
+    async def _metadata(self, topics: Iterable[str] | None) -> MetadataResponse:
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         response = await self.ask_any(request, MetadataResponse)
         if response.error_code:
             raise BrokerError(ErrorCode.of(response.error_code), "metadata")
-        metadata = read_metadata(response)
-        self.network.update_brokers(metadata.brokers, metadata.controller_id)
-        return metadata
+        self.network.update_brokers(brokers_of(response), response.controller_id)
+        return response
 
     async def by_leader(
         self, topic_partitions: Iterable[TopicPartition]
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, BrokerError]]:
         """Group partitions by the broker that leads them; those without one have an error."""
         wanted = list(topic_partitions)
-        metadata = await self.metadata(
-            dict.fromkeys(topic_partition.topic for topic_partition in wanted)
-        )
+        # The rows of the response as they are: there may be ten thousand of them.
+        response = await self._metadata(dict.fromkeys(each.topic for each in wanted))
+        known = {
+            topic.name: (topic, {row.partition_index: row.leader_id for row in topic.partitions})
+            for topic in response.topics
+        }
         leaders: dict[int, list[TopicPartition]] = {}
         failed: dict[TopicPartition, BrokerError] = {}
         for topic_partition in wanted:
-            topic = metadata.topics[topic_partition.topic]
-            error = topic.error
-            if error is ErrorCode.NONE and not 0 <= topic_partition.partition < len(
-                topic.partitions
-            ):
-                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if error is ErrorCode.NONE and topic.partitions[topic_partition.partition].leader < 0:
-                error = ErrorCode.LEADER_NOT_AVAILABLE
-            if error is ErrorCode.NONE:
-                leader = topic.partitions[topic_partition.partition].leader
+            topic, leader_of = known[topic_partition.topic]
+            leader = leader_of.get(topic_partition.partition)
+            if topic.error_code == 0 and leader is not None and leader >= 0:
                 leaders.setdefault(leader, []).append(topic_partition)
-            else:
-                failed[topic_partition] = BrokerError(error, str(topic_partition))
+                continue
+            error = ErrorCode.of(topic.error_code)
+            if error is ErrorCode.NONE:
+                is_there = leader is not None
+                error = (
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if is_there
+                    else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                )
+            failed[topic_partition] = BrokerError(error, str(topic_partition))
         return leaders, failed
 
     # --- one request -----------------------------------------------------------------------------

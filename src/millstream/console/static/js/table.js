@@ -6,12 +6,13 @@ import { count, plural } from "./format.js";
 const ROW = 30;
 const SPARE = 8;
 const narrow = matchMedia("(max-width: 760px)");
+const words = new Intl.Collator("en", { numeric: true });  // localeCompare would make one each time
 
 function compare(one, other) {
   if (one === other) return 0;
   if (one === null || one === undefined) return 1;
   if (other === null || other === undefined) return -1;
-  return typeof one === "string" ? one.localeCompare(other, "en", { numeric: true }) : one < other ? -1 : 1;
+  return typeof one === "string" ? words.compare(one, other) : one < other ? -1 : 1;
 }
 
 /**
