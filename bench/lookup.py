@@ -26,10 +26,10 @@ from bench.solo import Spawn, attempt, running, spawns
 from bench.stage import run_load
 from millstream.config.topic import TopicConfig
 from millstream.model.topic import TopicPartition
+from millstream.platform import raise_open_file_limit
 from millstream.records.batch import Batch
 from millstream.storage.directory import PartitionDirectory
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import raise_open_file_limit
 from millstream.storage.log import Log
 from millstream.storage.open_files import OpenFiles
 

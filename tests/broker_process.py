@@ -21,6 +21,8 @@ from typing import Final
 
 import psutil
 
+from millstream import platform
+
 START_TIMEOUT_S: Final = 90.0
 STOP_TIMEOUT_S: Final = 90.0
 
@@ -91,7 +93,11 @@ class BrokerProcess:
         """Start the process and wait for its first line. A second start uses the first port."""
         assert self._process is None, "the broker runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name == platform.SWITCH or not name.startswith("MILLSTREAM_")
+        }
         with (self.directory / "broker.err").open("ab") as errors:
             self._process = subprocess.Popen(
                 self.command(),

@@ -23,6 +23,8 @@ import psutil
 from tests.pages.blocks import ROOT
 from tests.pages.ports import Ports
 
+from millstream import platform
+
 _SERVICE: Final = re.compile(
     r"^millstream (serve|console|zookeeper start|cluster start)\b(?!.*--help)"
 )
@@ -82,7 +84,11 @@ class Terminal:
         _end(self._bash)
 
     def _environment(self) -> Mapping[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("MILLSTREAM_")}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name == platform.SWITCH or not name.startswith("MILLSTREAM_")
+        }
         return {
             **kept,
             "REPOSITORY": str(ROOT),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import selectors
 import socket
 import subprocess
@@ -12,16 +13,25 @@ import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.unit.client.scripted_broker import ScriptedBroker
+from tests.waiting import wait_until
 
 from millstream import platform
+from millstream.storage import files
 
 SOURCES = Path(platform.__file__).parent
 ONLY_IN_PLATFORM = re.compile(
     r"os\.sendfile|DefaultSelector|EpollSelector|select\.epoll|register_at_fork|EINPROGRESS"
-    r"|F_FULLFSYNC|os\.fdatasync|os\.fsync|['.\"]RWF_NOWAIT"
+    r"|F_FULLFSYNC|os\.fdatasync|os\.fsync|['.\"]RWF_NOWAIT|^import (fcntl|resource)|\"/proc/(?!\")"
+    r"|PDEATHSIG|preexec_fn=(?!before_exec)|os\.sched_|memfd_create|SO_PEERCRED|SETPIPE|MSG_MORE"
+    r"|uvloop\.new|\.syncfs|O_DIRECTORY|sys\.platform ",
+    re.MULTILINE,
 )
+SYSTEM_BY_NATURE = {
+    "sim/disk.py": "the boot id of a simulated machine",
+}
 WITHOUT = """
 import os, selectors, signal, socket, sys
 for name in ("fcntl", "resource", "uvloop", "grp", "pwd", "termios"):
@@ -29,8 +39,11 @@ for name in ("fcntl", "resource", "uvloop", "grp", "pwd", "termios"):
 for name in {names!r}:
     if hasattr(os, name):
         delattr(os, name)
-for name in ("SIGHUP", "SIGKILL", "SIGSTOP", "SIGUSR1", "SIGPIPE"):
+for name in ("SIGHUP", "SIGKILL", "SIGSTOP", "SIGUSR1", "SIGPIPE", "SIGCHLD", "SIGCONT"):
     delattr(signal, name)
+pair, unix = socket.socketpair, socket.AF_UNIX
+socket.socketpair = lambda *kind: pair(unix)  # Windows makes one of two TCP connections
+del socket.AF_UNIX
 socket.socket.sendmsg = property()  # of an instance: AttributeError
 selectors.DefaultSelector = selectors.SelectSelector
 """
@@ -49,10 +62,24 @@ with Consumer(bootstrap_servers=sys.argv[1]) as consumer:
 assert values == [b"%d" % number for number in range(500)], values[:5]
 print("read", len(values))
 """
+IMPORTS = """
+import importlib, pkgutil, millstream
+failed = []
+for found in pkgutil.walk_packages(millstream.__path__, "millstream.", onerror=lambda name: None):
+    if ".spark" in found.name or found.name.endswith(("__main__", "._kernel")):
+        continue
+    try:
+        importlib.import_module(found.name)
+    except Exception as error:
+        failed.append((found.name, error))
+print(failed)
+"""
 NOT_ON_WINDOWS = [
     "O_DIRECTORY",
     "fdatasync",
     "fork",
+    "fstatvfs",
+    "geteuid",
     "getuid",
     "killpg",
     "memfd_create",
@@ -62,7 +89,9 @@ NOT_ON_WINDOWS = [
     "pwritev",
     "register_at_fork",
     "sched_getaffinity",
+    "sched_setaffinity",
     "sendfile",
+    "set_blocking",
     "statvfs",
 ]
 
@@ -176,10 +205,169 @@ def test_macos_has_its_own_flush_chosen() -> None:
     assert run(script, "") == "True"
 
 
+def test_a_volume_is_flushed_file_by_file_where_no_call_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t-0").mkdir()
+    for name in ("t-0/one", "two"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
+    flushed: list[str] = []
+
+    def note(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(files, "_volume_flush", lambda: None)
+    monkeypatch.setattr(platform, "hand_to_drive", note)
+    monkeypatch.setattr(platform, "flush_file", note)
+    with socket.socket(socket.AF_UNIX) as here:
+        here.bind(str(tmp_path / "a.sock"))
+        files.LocalFileSystem().sync_all(str(tmp_path))
+    whole = [tmp_path / "t-0" / "one", tmp_path / "t-0", tmp_path / "two", tmp_path]
+    assert sorted(flushed[:-1]) == sorted(map(str, whole))
+    assert flushed[-1] == str(tmp_path), "the drive is asked to empty its cache last"
+
+
+def test_a_failed_flush_of_one_file_fails_the_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    (tmp_path / "one").write_bytes(b"x")
+    monkeypatch.setattr(files, "_volume_flush", lambda: None)
+    monkeypatch.setattr(platform, "hand_to_drive", fail)
+    with pytest.raises(OSError, match="broken"):
+        files.LocalFileSystem().sync_all(str(tmp_path))
+
+
+@pytest.mark.parametrize("is_portable", [True, False])
+def test_a_private_file_has_a_name_and_is_gone_afterwards(
+    monkeypatch: pytest.MonkeyPatch, is_portable: bool
+) -> None:
+    monkeypatch.setattr(platform, "IS_PORTABLE", is_portable)
+    with platform.private_file(b"a key") as name:
+        assert Path(name).read_bytes() == b"a key"
+        assert Path(name).stat().st_mode & 0o077 == 0 or not is_portable
+    assert not Path(name).exists()
+
+
+def test_bytes_are_read_where_there_is_no_pread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    with path.open("rb", buffering=0) as file:
+        expected = platform.read_at(file.fileno(), 20, 30)
+        monkeypatch.delattr(os, "pread")
+        assert platform.read_at(file.fileno(), 20, 30) == expected == bytes(range(30, 50))
+
+
+@pytest.mark.parametrize(
+    ("limits", "refused", "result"),
+    [
+        ((256, resource.RLIM_INFINITY), {1 << 20}, 10_240),  # macOS
+        ((256, resource.RLIM_INFINITY), {1 << 20, 10_240}, 256),
+        ((1_024, 4_096), set(), 4_096),
+        ((4_096, 4_096), set(), 4_096),
+        ((1_024, 4_096), {4_096}, 1_024),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), set(), 1 << 20),
+    ],
+)
+def test_as_many_files_may_be_open_as_the_system_allows(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], refused: set[int], result: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def setrlimit(which: int, wanted: tuple[int, int]) -> None:
+        if wanted[0] in refused:
+            raise ValueError("current limit exceeds maximum limit")
+        asked.append(wanted)
+
+    monkeypatch.setattr(platform.resource, "getrlimit", lambda which: limits)
+    monkeypatch.setattr(platform.resource, "setrlimit", setrlimit)
+    assert platform.raise_open_file_limit() == result
+    assert asked == ([] if result == limits[0] or limits[0] < 0 else [(result, limits[1])])
+
+
+ENDLESS = "import time; time.sleep(1_000)"
+PARENT = f"""
+import os, subprocess, sys
+from millstream import platform
+child = subprocess.Popen([sys.executable, "-c", {ENDLESS!r}])
+platform.end_with_this_process(child)
+print(child.pid, flush=True)
+if sys.argv[1] == "stop":
+    child.kill()
+    child.wait()
+    del child
+    print("over", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("way", ["kill", "end"])
+def test_a_child_ends_with_its_parent_where_the_system_does_not_see_to_it(way: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, way],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"MILLSTREAM_PORTABLE": "1"},
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        if way == "kill":
+            parent.kill()
+        else:
+            parent.stdin.close()
+        wait_until(lambda: not child.is_running(), "the child has ended")
+
+
+def test_nobody_watches_a_child_that_is_over() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, "stop"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"MILLSTREAM_PORTABLE": "1"},
+    ) as parent:
+        assert parent.stdout is not None
+        assert [parent.stdout.readline()[-1:], parent.stdout.readline()] == [b"\n", b"over\n"]
+        assert psutil.Process(parent.pid).children() == []
+        parent.communicate()
+
+
+def test_the_holder_of_a_lock_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    with path.open("rb+") as mine:
+        assert platform.record_lock_holder(mine.fileno()) is None
+        script = (
+            "import sys; from millstream import platform; file = open(sys.argv[1], 'rb+')\n"
+            "platform.lock_records(file.fileno()); print('locked', flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == b"locked\n"
+            assert platform.record_lock_holder(mine.fileno()) == other.pid
+            with pytest.raises(BlockingIOError):
+                platform.lock_records(mine.fileno())
+            other.communicate()
+
+
+def test_everything_can_be_imported_where_only_the_names_of_windows_are_there() -> None:
+    script = WITHOUT.format(names=NOT_ON_WINDOWS) + IMPORTS
+    assert run(script, "") == "[]"
+
+
 def test_only_the_module_for_it_names_what_linux_or_unix_alone_have() -> None:
     named = {
         path.relative_to(SOURCES).as_posix()
         for path in SOURCES.rglob("*.py")
         if ONLY_IN_PLATFORM.search(path.read_text())
     }
-    assert named == {"platform.py"}
+    assert named == {"platform.py", *SYSTEM_BY_NATURE}

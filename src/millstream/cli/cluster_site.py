@@ -14,7 +14,7 @@ from typing import IO, Final
 
 from millstream.cli.cluster_store import ClusterStore
 from millstream.cli.failures import CommandFailedError
-from millstream.zookeeper.embedded import die_with_parent
+from millstream.platform import before_exec, end_with_this_process
 
 STOP_TIMEOUT_S: Final = 30.0
 
@@ -65,8 +65,9 @@ class BrokerSite:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
+                preexec_fn=before_exec(),  # noqa: PLW1509 - it calls the system, and takes no locks
             )
+        end_with_this_process(self._process)
 
     def wait(self) -> None:
         """Return once it listens; CommandFailedError with its last log line when it does not."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from millstream.cli.failures import CommandFailedError
+from millstream.platform import before_exec, end_with_this_process
 from millstream.server.keeper_process import socket_in
-from millstream.zookeeper.embedded import ZooKeeperEnsemble, die_with_parent
+from millstream.zookeeper.embedded import ZooKeeperEnsemble
 
 STOP_TIMEOUT_S: Final = 30.0
 MOST_REVIVALS: Final = 3
@@ -67,8 +68,9 @@ class KeeperStore:
                 stderr=errors,
                 text=True,
                 start_new_session=True,  # no Ctrl-C before the brokers have stopped
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
+                preexec_fn=before_exec(),  # noqa: PLW1509 - it calls the system, and takes no locks
             )
+        end_with_this_process(self._process)
         output = self._process.stdout
         assert output is not None
         if "listening on" not in output.readline():

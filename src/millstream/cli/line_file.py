@@ -11,6 +11,7 @@ from millstream.cli.failures import CommandFailedError
 from millstream.cli.ingest_batches import LONGEST_LINE_BYTES
 from millstream.cli.ingest_files import Source, is_compressed
 from millstream.cli.ingest_positions import Mark, Position
+from millstream.platform import read_at
 
 QUIET_S: Final = 30.0
 """A writer may go on for so long in a file that was renamed under it."""
@@ -130,7 +131,7 @@ class LineFile:
         read = self.mark.position + len(self._rest)
         if os.fstat(descriptor).st_size < read:
             return False
-        return os.pread(descriptor, len(self.mark.head), 0) == self.mark.head
+        return read_at(descriptor, len(self.mark.head), 0) == self.mark.head
 
     def committed(self) -> Position:
         """Return the position to be committed."""

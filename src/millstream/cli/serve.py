@@ -24,6 +24,7 @@ from millstream.cli.serve_arguments import (
     settings_from_arguments,
 )
 from millstream.model.errors import MillstreamError
+from millstream.platform import RUNS_BROKERS
 
 if TYPE_CHECKING:
     from millstream.cli.serve_console import ConsoleBeside
@@ -38,6 +39,11 @@ def serve(words: Sequence[str]) -> int:
         complain(f"serve: {error} (see millstream serve --help)")
         return WRONG_USAGE
     try:
+        if not RUNS_BROKERS:
+            raise CommandFailedError(
+                "a broker needs Linux or macOS: this system has no file locks as Kafka takes them. "
+                "Clients and their commands work here"
+            )
         config = broker_config(arguments, os.environ)
         console = None
         if arguments.console_port is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
 import selectors
 import sys
@@ -22,7 +21,8 @@ from millstream.cli.brokers_plan import (
 )
 from millstream.cli.serve_arguments import ServeArguments
 from millstream.config.broker import BrokerConfig
-from millstream.model.errors import StorageError
+from millstream.model.errors import ConfigError, StorageError
+from millstream.platform import CAN_PIN, usable_cores
 from millstream.server.keeper_process import socket_in
 from millstream.server.log_format import configure_log, of_process
 from millstream.server.log_outlet import LogOutlet
@@ -45,7 +45,9 @@ def serve_brokers(
     ConfigError, StorageError and StartFailedError say why they do not run.
     """
     assert arguments.brokers is not None
-    count = arguments.brokers or len(cores())
+    if arguments.pins and not CAN_PIN:
+        raise ConfigError("--pin: this system cannot pin a process to a core")
+    count = arguments.brokers or len(usable_cores())
     # Not sys.stderr: a log that nobody reads, or that cannot be written, stops no broker.
     outlet = LogOutlet(STANDARD_ERROR)
     configure_log(config.log_format, outlet)
@@ -79,7 +81,7 @@ def _run(
     environment = {PASSWORD_VARIABLE: secrets.token_urlsafe(24)}
     pins: Sequence[int | None] = [None]
     if arguments.pins:
-        pins = cores()
+        pins = usable_cores()
     brokers = [
         Program(
             f"broker {plan.broker_id}",
@@ -117,13 +119,6 @@ def _watcher(
     from millstream.server.metrics.of_processes import ProcessWatcher
 
     return ProcessWatcher(config.metrics_host, metrics_port(config, count), selector, children)
-
-
-def cores() -> list[int]:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))
 
 
 def announce(addresses: Sequence[str], directories: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 A socket lies in a directory, with mode 0600; a peer of another user is turned away even where the
 directory would let it in. The kernel takes paths of 107 bytes at most: a longer one is reached
-through ``/proc/self/fd``, so data directories may lie as deep as they like.
+through a short name of its directory, so data directories may lie as deep as they like.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import errno
 import logging
 import os
 import socket
-import struct
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from millstream import platform
 from millstream.model.errors import ConfigError, ProtocolError
 from millstream.net.transport import PlainTransport
 from millstream.protocol.framing import FrameReader
@@ -28,8 +28,6 @@ log = logging.getLogger(__name__)
 MAX_PATH_BYTES: Final = 100
 """Every system takes a socket path of so many bytes: Linux 107, macOS 103."""
 BACKLOG: Final = 1_024
-_DESCRIPTORS: Final = Path("/proc/self/fd")
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class ConnectionOwner(Protocol):
@@ -250,35 +248,30 @@ class LocalListener:
 @contextmanager
 def reachable(path: Path) -> Iterator[str]:
     """Give an address of a socket that the kernel takes, however long its path is; ConfigError
-    where the system has no way to it.
+    where even the short one is too long.
     """
     whole = os.path.abspath(path)
     if len(os.fsencode(whole)) <= MAX_PATH_BYTES:
         yield whole
         return
-    if not _DESCRIPTORS.is_dir():
-        raise ConfigError(
-            f"{whole}: the path of a socket may have {MAX_PATH_BYTES} bytes on this system: choose "
-            "a data directory with a shorter path"
-        )
-    directory = os.open(os.path.dirname(whole), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"{_DESCRIPTORS}/{directory}/{os.path.basename(whole)}"
-    finally:
-        os.close(directory)
+    with platform.short_name(os.path.dirname(whole)) as directory:
+        address = os.path.join(directory, os.path.basename(whole))
+        if len(os.fsencode(address)) > MAX_PATH_BYTES:
+            raise ConfigError(
+                f"{whole}: the path of a socket may have {MAX_PATH_BYTES} bytes here, and "
+                f"{address} is too long as well: choose a directory with a shorter path, or set "
+                "TMPDIR to one"
+            )
+        yield address
 
 
 def _is_same_user(sock: socket.socket) -> bool:
     """True for a peer of this user, or root; where the system does not tell, the mode decides."""
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return True
-    with suppress(OSError):
-        _, user, _ = _CREDENTIALS.unpack(
-            sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
-        )
-        return user in (0, os.geteuid())
-    return False
+    try:
+        user = platform.peer_user(sock)
+    except OSError:
+        return False
+    return user is None or user in (0, os.geteuid())
 
 
 def _is_peers(error: OSError) -> bool:

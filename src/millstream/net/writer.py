@@ -2,7 +2,7 @@
 
 Records leave a broker as references to a file (``protocol.outgoing.Payload``): the kernel moves
 them from the page cache to the socket and Python never sees them. Bytes in front of a slice are
-sent with MSG_MORE, so that header and records share packets. Encrypted sockets are in
+sent with the flag `MORE`, so that header and records share packets. Encrypted sockets are in
 ``net.transport``.
 """
 
@@ -13,11 +13,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from millstream.platform import send_file
+from millstream.platform import MORE, send_file, send_pieces
 from millstream.protocol.outgoing import Payload, Records
 
 _BYTES = (bytes, bytearray, memoryview)
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _MAX_VECTOR = 64
 _JOINED_BYTES = 16 * 1024
 _SENDFILE_STEP = 1 << 30
@@ -85,7 +84,7 @@ class SocketWriter:
             size = len(chunk)
             try:
                 if isinstance(chunk, _BYTES):
-                    sent = self._socket.send(chunk, _MSG_MORE if index < last else 0)
+                    sent = self._socket.send(chunk, MORE if index < last else 0)
                 else:
                     sent = send_file(self._fd, chunk.fileno(), chunk.position, size)
                     if sent == 0 < size:
@@ -109,14 +108,14 @@ class SocketWriter:
         more = 0
         for chunk in self._chunks:
             if not isinstance(chunk, _BYTES):
-                more = _MSG_MORE
+                more = MORE
                 break
             vector.append(chunk)
             if len(vector) == _MAX_VECTOR:
                 break
         if self._offset:
             vector[0] = memoryview(vector[0])[self._offset :]
-        self._advance(self._socket.sendmsg(vector, (), more))
+        self._advance(send_pieces(self._socket, vector, more))
 
     def _send_slice(self, piece: Payload) -> None:
         remaining = len(piece) - self._offset

@@ -6,18 +6,13 @@ are handed to OpenSSL through a file in memory, because ``ssl`` takes names of f
 
 from __future__ import annotations
 
-import os
 import ssl
-import tempfile
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from millstream.model.errors import ConfigError
+from millstream.platform import private_file
 from millstream.security.cipher_suites import SUITES_OF_1_3, CipherSuites, cipher_suites
 from millstream.security.key_stores import (
-    KeyMaterial,
     ReadFile,
     key_material,
     read_file,
@@ -125,7 +120,8 @@ def _enabled(settings: TlsSettings) -> list[str]:
 def _load_key(context: ssl.SSLContext, settings: TlsSettings, read: ReadFile) -> None:
     material = key_material(settings.keystore, read)
     try:
-        _with_file(material, context.load_cert_chain)
+        with private_file(material.key_pem + material.chain_pem) as name:
+            context.load_cert_chain(name)
     except ssl.SSLError as error:
         prefix = settings.keystore.prefix
         where = f"{prefix}key" if settings.keystore.key is not None else f"{prefix}location"
@@ -151,32 +147,6 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings, read: ReadFile) 
         context.load_default_certs(
             ssl.Purpose.SERVER_AUTH if is_client else ssl.Purpose.CLIENT_AUTH
         )
-
-
-def _with_file(material: KeyMaterial, load: Callable[[str], None]) -> None:
-    """Call ``load`` with the name of a file that has the key and its certificates in it: one that
-    is in memory alone where the system has such files, else one that only this user reads and that
-    is deleted at once.
-    """
-    data = material.key_pem + material.chain_pem
-    create = getattr(os, "memfd_create", None)
-    if create is not None:
-        with os.fdopen(create("millstream-key"), "wb") as file, suppress(_NoProcError):
-            file.write(data)
-            file.flush()
-            name = f"/proc/self/fd/{file.fileno()}"
-            if not Path(name).exists():
-                raise _NoProcError
-            load(name)
-            return
-    with tempfile.NamedTemporaryFile(prefix="millstream-key-") as temporary:
-        temporary.write(data)
-        temporary.flush()
-        load(temporary.name)
-
-
-class _NoProcError(Exception):
-    """The system shows no open files under /proc."""
 
 
 def check_handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:

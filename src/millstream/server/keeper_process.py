@@ -21,6 +21,7 @@ from millstream.keeper.keeper import Keeper
 from millstream.keeper.messages import MAX_REQUEST_BYTES
 from millstream.model.deferred import Deferred
 from millstream.net.local_socket import LocalListener
+from millstream.platform import new_event_loop
 from millstream.runtime.clock import LoopClock
 from millstream.runtime.offload import ThreadOffload
 
@@ -57,7 +58,7 @@ def run(directory: Path, announce: Callable[[Path], None]) -> int:
 class _KeeperProcess:
     def __init__(self, directory: Path) -> None:
         self._path = socket_in(directory)
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._failed = False
         self._signals = 0
         self._offload = ThreadOffload(self._loop.call_soon_threadsafe)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from millstream.config.broker import BrokerConfig, without_effect
 from millstream.config.unguarded import unguarded
+from millstream.platform import new_event_loop
 from millstream.records.produce_kernel import why_not
 from millstream.records.validation import WALKED_RECORDS
 from millstream.runtime.logs.log_loading import LoadingStoppedError
@@ -46,7 +47,7 @@ def run(config: BrokerConfig, announce: Announce, new_broker: NewBroker = new_br
     configure_log(config.log_format, sys.stderr)
     _warn_of_settings(config)
     _warn_without_a_kernel()
-    loop = _new_event_loop()
+    loop = new_event_loop()
     stopped = False
     broker: Broker | None = None
 
@@ -120,15 +121,6 @@ def _warn_without_a_kernel() -> None:
             WALKED_RECORDS,
             lack,
         )
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's loop if it is installed, which takes a third less CPU per request."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _settle_memory() -> None:

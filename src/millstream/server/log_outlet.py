@@ -12,7 +12,7 @@ from typing import Final
 
 MAX_KEPT_BYTES: Final = 1 << 20
 LAST_WAIT_S: Final = 1.0
-_WRITE_BYTES: Final = select.PIPE_BUF
+_WRITE_BYTES: Final[int] = getattr(select, "PIPE_BUF", 512)
 """A pipe that is ready takes so much at once, and a write of no more does not block. The descriptor
 may be shared with other processes, so it is not made non-blocking.
 """

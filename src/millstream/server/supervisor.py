@@ -13,7 +13,6 @@ at once. One thread, which waits for output of the processes, for their ends and
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import re
@@ -28,8 +27,7 @@ from dataclasses import dataclass, field
 from typing import IO, Final, Protocol
 
 from millstream.model.errors import MillstreamError
-from millstream.platform import make_selector
-from millstream.zookeeper.embedded import die_with_parent
+from millstream.platform import before_exec, end_with_this_process, make_selector, widen_pipe
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +42,6 @@ _PIPE_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 64 << 10
 _MAX_LINE: Final = 16 << 10
 _LISTENING: Final = re.compile(rb"listening on ([^\s,]+)")
-_F_SETPIPE_SZ: Final = getattr(fcntl, "F_SETPIPE_SZ", None)
 
 
 class StartFailedError(MillstreamError):
@@ -131,8 +128,6 @@ class Child:
         self.started_s = now_s
         self._owes_hang_up = False
         self._partial = b""
-        core = self.program.core
-        parent = os.getpid()
         self.process = subprocess.Popen(
             list(self.program.command(self.address)),
             stdin=subprocess.DEVNULL,
@@ -140,14 +135,13 @@ class Child:
             stderr=subprocess.PIPE,
             env={**os.environ, **self.program.environment},
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops in order
-            preexec_fn=lambda: _prepare(core, parent),  # noqa: PLW1509 - there are no other threads
+            preexec_fn=before_exec(self.program.core),  # noqa: PLW1509 - there are no other threads
         )
+        end_with_this_process(self.process)
         for pipe in self.pipes:
             os.set_blocking(pipe.fileno(), False)
-            if _F_SETPIPE_SZ is not None:
-                # A supervisor that stands still must not stop who logs meanwhile.
-                with suppress(OSError):
-                    fcntl.fcntl(pipe.fileno(), _F_SETPIPE_SZ, _PIPE_BYTES)
+            # A supervisor that stands still must not stop who logs meanwhile.
+            widen_pipe(pipe.fileno(), _PIPE_BYTES)
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -453,12 +447,3 @@ def _why(code: int) -> str:
         except ValueError:  # most real-time signals have no name
             return f"was ended by signal {-code}"
     return f"ended with code {code}"
-
-
-def _prepare(core: int | None, parent: int) -> None:
-    """Make a child end with its parent, and pin it; called between fork and exec."""
-    die_with_parent()
-    if os.getppid() != parent:  # it was killed before: nobody would end this process
-        os._exit(1)
-    if core is not None:
-        os.sched_setaffinity(0, {core})

@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from millstream.platform import raise_open_file_limit
 from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.deletion import PendingRemovals
-from millstream.storage.files import FileSystem, LocalFileSystem, raise_open_file_limit
+from millstream.storage.files import FileSystem, LocalFileSystem
 from millstream.storage.open_files import OpenFiles
 from millstream.storage.scanner_pool import ScannerPool
 

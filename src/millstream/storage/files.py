@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
-import resource
 import shutil
 import stat
-import struct
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import repeat
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from millstream import platform
@@ -46,7 +43,6 @@ _STATUS_BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system are."""
 
 _NO_WAIT: Final = platform.NO_WAIT
-_FLOCK: Final = struct.Struct("@hhqqi4x")
 _ONE_BYTE: Final = (bytearray(1),)
 
 
@@ -296,7 +292,7 @@ class LocalLock:
             raise BlockingIOError(errno.EAGAIN, "locked by this process", path)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platform.lock_records(self._descriptor)
         except OSError:
             os.close(self._descriptor)
             raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from None
@@ -316,21 +312,14 @@ def lock_holder(path: str) -> int | None:
     """
     if os.path.realpath(path) in LocalLock._held:
         return os.getpid()
-    if sys.platform != "linux":
-        return None
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # struct flock as Linux has it on 64 bits: type, whence, start, length, process.
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
-    except (OSError, struct.error):
-        return None
+        return platform.record_lock_holder(descriptor)
     finally:
         os.close(descriptor)
-    return None if kind == fcntl.F_UNLCK else process
 
 
 class LocalFileSystem:
@@ -414,14 +403,7 @@ class LocalFileSystem:
 
     def sync_directory(self, path: str) -> None:
         """Flush a directory; one that was renamed or removed since needs no flush."""
-        try:
-            descriptor = self._descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            return
-        try:
-            platform.flush_file(descriptor)
-        finally:
-            os.close(descriptor)
+        self._flush(path, platform.flush_file)
 
     def sync_files(self, files: Sequence[File]) -> None:
         """Flush with a thread each from two files up: a disk takes their requests together."""
@@ -435,11 +417,49 @@ class LocalFileSystem:
             raise failures[0]
 
     def sync_all(self, directory: str) -> None:
-        """Flush the volume in one call (``syncfs``), which beats many flushes of single files."""
-        descriptor = self._descriptor(directory, os.O_RDONLY | os.O_DIRECTORY)
+        """Flush the volume in one call (``syncfs``), which beats many flushes of single files; file
+        by file where the system has no such call.
+        """
+        flush_volume = _volume_flush()
+        if flush_volume is None:
+            self._sync_tree(directory)
+            return
+        descriptor = self._descriptor(directory, os.O_RDONLY | platform.DIRECTORY)
         try:
-            if _syncfs()(descriptor):
+            if flush_volume(descriptor):
                 raise OSError(errno.EIO, "the volume could not be flushed", directory)
+        finally:
+            os.close(descriptor)
+
+    def _sync_tree(self, directory: str) -> None:
+        """Flush what is below a directory, several files at once, and last what the drive holds."""
+        paths = list(self._tree(directory))
+        for _ in _sync_threads().map(self._flush, paths, repeat(platform.hand_to_drive)):
+            pass  # the first failure is raised here
+        self._flush(directory, platform.flush_file)
+
+    def _tree(self, directory: str) -> Iterator[str]:
+        """Yield the files below a directory, and the directories, itself included."""
+        try:
+            with self._with_room(lambda: os.scandir(directory)) as entries:
+                found = list(entries)
+        except FileNotFoundError:  # removed meanwhile
+            return
+        yield directory
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._tree(entry.path)
+            elif entry.is_file():  # a socket cannot be opened
+                yield entry.path
+
+    def _flush(self, path: str, flush: Callable[[int], None]) -> None:
+        """Flush a file or directory that may have been removed meanwhile."""
+        try:
+            descriptor = self._descriptor(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            flush(descriptor)
         finally:
             os.close(descriptor)
 
@@ -472,29 +492,14 @@ def _sync_threads() -> ThreadPoolExecutor:
     return threads
 
 
-@cache
-def _syncfs() -> Callable[[int], int]:
-    import ctypes
-
-    function: Callable[[int], int] = ctypes.CDLL(None).syncfs
-    return function
-
-
-def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return soft if soft != resource.RLIM_INFINITY else 1 << 20
+_volume_flush: Final = cache(platform.volume_flush)
 
 
 def last_descriptor_of_clients() -> int:
     """Return the highest descriptor that connections may take, lest none be left for files: an
     eighth of what the process may open, 256 at most, is kept back.
     """
-    limit = raise_open_file_limit()
+    limit = platform.raise_open_file_limit()
     return limit - 1 - min(limit // 8, _FOR_FILES)
 
 
@@ -562,7 +567,7 @@ class AppendedFile:
     def _unlock(self) -> None:
         if self._descriptor >= 0:  # the end of a descriptor is that of its lock
             with contextlib.suppress(OSError):
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+                platform.unlock_file(self._descriptor)
 
     def _open(self) -> int | None:
         """Open the file where it is not, and lock it; return its size, None where it has none."""
@@ -573,7 +578,7 @@ class AppendedFile:
         if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
             return None
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            platform.lock_file(self._descriptor)
         status = os.fstat(self._descriptor)
         size = status.st_size
         if size and (self._is_torn or os.pread(self._descriptor, 1, size - 1) != b"\n"):

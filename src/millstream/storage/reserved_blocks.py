@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
-from millstream.platform import IS_PORTABLE
+from millstream.platform import IS_LINUX
 
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 
@@ -62,7 +62,7 @@ def _reserve(descriptor: int, position: int, size: int) -> None:
 
 def _is_ext4(descriptor: int) -> bool:
     """Tell whether a file lies on ext4 (or ext2 or ext3, which have the same number)."""
-    if sys.platform != "linux" or IS_PORTABLE or sys.maxsize < 1 << 32:
+    if not IS_LINUX or sys.maxsize < 1 << 32:
         return False
     import ctypes
 

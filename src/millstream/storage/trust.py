@@ -25,10 +25,11 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from millstream.platform import BOOT_ID_FILE
 from millstream.storage.files import FileSystem, read_file
 
 TRUST: Final = "trust"
-BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+BOOT_ID: Final = BOOT_ID_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class TrustMarker:
 def read_boot_id(file_system: FileSystem) -> str:
     """Return the machine's boot id, "" where there is none: then every start is a new one."""
     try:
-        # Its size is reported as 0, as for all files in /proc.
+        # Its size is reported as 0, as for all files that the kernel makes up.
         return file_system.open(BOOT_ID, writable=False).read_at(0, 64).decode("ascii").strip()
     except (OSError, ValueError):
         return ""

@@ -13,9 +13,7 @@ host that starts.
 from __future__ import annotations
 
 import array
-import ctypes
 import faulthandler
-import fcntl
 import gc
 import os
 import select
@@ -30,11 +28,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from millstream.platform import end_with_parent, lock_file
 from millstream.testing.frames import READ_BYTES, Frame, Unpacker, pack
 
 PREFIX: Final = "millstream-testing-"
 LOCK: Final = "host.lock"
-_PR_SET_PDEATHSIG: Final = 1
 _LOOK_S: Final = 1.0
 
 
@@ -115,7 +113,7 @@ class Host:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._control.close()
-            _die_with(host)
+            end_with_parent(host, signal.SIGKILL)  # also while it is paused, on Linux
             _log_to(frame["log"])
             faulthandler.enable()
             code = _serve(frame, control)
@@ -164,14 +162,6 @@ def _serve(frame: Frame, control: socket.socket) -> int:
     return run(frame["settings"], control, frame["ahead_ms"], frame["watched"], frame["cut"])
 
 
-def _die_with(host: int) -> None:
-    """Have the system kill this process when the host ends, also while it is paused (Linux)."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != host:
-        os._exit(1)
-
-
 def _log_to(path: str) -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     written = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -191,7 +181,7 @@ def new_directory(parent: Path) -> tuple[Path, int]:
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     beginning = directory / f".{LOCK}"
     lock = os.open(beginning, os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock_file(lock)
     beginning.rename(directory / LOCK)  # held before anybody can find it
     return directory, lock
 
@@ -202,7 +192,7 @@ def _remove_if_left(directory: Path) -> None:
             return
         lock = os.open(directory / LOCK, os.O_RDWR)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(lock, waits=False)
             shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(lock)

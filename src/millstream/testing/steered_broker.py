@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from millstream.config.broker import BrokerConfig
+from millstream.platform import raise_open_file_limit
 from millstream.server import lifecycle
 from millstream.server.broker import Broker
 from millstream.server.machine import Machine
 from millstream.storage.environment import LogEnvironment, random_jitter
-from millstream.storage.files import raise_open_file_limit
 from millstream.storage.open_files import OpenFiles
 from millstream.testing.frames import READ_BYTES, Frame, Unpacker, pack
 from millstream.testing.interception import Interception

@@ -12,8 +12,6 @@ server has a directory of its own::
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import fcntl
 import os
 import re
 import signal
@@ -26,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from millstream.model.errors import MillstreamError
+from millstream.platform import before_exec, end_with_this_process, lock_file
 
 LOOPBACK: Final = "127.0.0.1"
 TICK_MS: Final = 500
@@ -47,7 +46,6 @@ _FLAGS: Final = (
 )
 _STANDALONE: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _QUORUM: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_PR_SET_PDEATHSIG: Final = 1
 _NO_LOCK: Final = -1
 _CLIENT_PORT: Final = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
 
@@ -162,8 +160,9 @@ class ZooKeeperServer:
                 stderr=output,
                 start_new_session=True,  # no Ctrl-C before the brokers have stopped
                 pass_fds=(self._lock,),  # it holds the lock too, should we be killed before it ends
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - it calls the system once and no Python
+                preexec_fn=before_exec(),  # noqa: PLW1509 - it calls the system, and takes no locks
             )
+        end_with_this_process(self._process)
 
     def _configuration(self, data: Path) -> str:
         lines = [
@@ -306,7 +305,7 @@ def _locked(directory: Path) -> int:
     """Lock a server's directory; return what holds the lock until it is closed."""
     held = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(held, waits=False)
     except OSError as error:
         os.close(held)
         raise ZooKeeperFailedError(
@@ -341,13 +340,3 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in opened:
             each.close()
-
-
-def die_with_parent() -> None:
-    """Make a child process end when its parent ends, even if that is killed (Linux): for
-    ``preexec_fn``.
-    """
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    except (OSError, AttributeError):  # another system: it outlives a killed parent
-        return

@@ -7,11 +7,13 @@ import os
 import socket
 import stat
 import struct
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from millstream import platform
 from millstream.model.errors import ConfigError, ProtocolError
 from millstream.net import local_socket
 from millstream.net.local_socket import LocalClient, LocalConnection, LocalListener
@@ -195,8 +197,9 @@ def test_a_path_may_be_longer_than_the_kernel_takes(
 def test_a_path_that_is_too_long_for_the_system_is_named(
     loop: asyncio.AbstractEventLoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_socket, "_DESCRIPTORS", tmp_path / "none")
+    monkeypatch.setattr(platform, "IS_LINUX", False)
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(ConfigError, match="shorter path"):
         Site(loop, deep / "here.sock")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millstream.platform import end_with_parent
 from millstream.server import supervisor as supervisor_module
 from millstream.server.supervisor import (
     MAX_PAUSE_S,
@@ -168,7 +169,7 @@ def test_a_process_whose_parent_has_gone_does_not_begin() -> None:
     process = subprocess.Popen(  # the id that it looks for is its own: that is no parent's
         [sys.executable, "-c", "print('begins')"],
         stdout=subprocess.PIPE,
-        preexec_fn=lambda: supervisor_module._prepare(None, os.getpid()),  # noqa: PLW1509
+        preexec_fn=lambda: end_with_parent(os.getpid(), signal.SIGTERM),  # noqa: PLW1509
     )
     output, _ = process.communicate()
     assert (output, process.returncode) == (b"", 1)

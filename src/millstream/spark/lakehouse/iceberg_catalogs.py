@@ -13,7 +13,6 @@ where the table lies.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import time
@@ -29,6 +28,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
 from sqlalchemy.exc import OperationalError
 
 from millstream.model.errors import ConfigError
+from millstream.platform import lock_file
 from millstream.spark.locations.directories import LocalPath
 from millstream.spark.locations.location import FoundFile, Location, parse_location
 
@@ -130,7 +130,7 @@ class OwnCatalog:
         path = self.path / "_millstream" / "lock"
         path.parent.mkdir(exist_ok=True)
         with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock_file(file.fileno())
             yield
 
 

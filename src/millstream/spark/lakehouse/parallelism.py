@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from millstream.platform import usable_cores
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -20,7 +21,7 @@ _SPREAD_ROWS: Final = 1 << 20
 
 def cores() -> int:
     """Return the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return len(usable_cores())
 
 
 def run_in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:

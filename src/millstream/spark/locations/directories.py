@@ -10,7 +10,7 @@ from pathlib import Path, PosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from millstream.platform import flush_file
+from millstream.platform import flush_directory, flush_file
 from millstream.spark.locations.location import FoundFile, Location
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class LocalPath(PosixPath):
         """See :class:`Location`."""
         temporary = self._written(data)
         os.replace(temporary, self)
-        _sync(self.parent)
+        flush_directory(self.parent)
 
     def create(self, data: bytes) -> None:
         """See :class:`Location`."""
@@ -72,7 +72,7 @@ class LocalPath(PosixPath):
             os.link(temporary, self)
         finally:
             temporary.unlink()
-        _sync(self.parent)
+        flush_directory(self.parent)
 
     def _written(self, data: bytes) -> Path:
         made = [each for each in self.parents if not each.is_dir()]
@@ -83,7 +83,7 @@ class LocalPath(PosixPath):
             file.flush()
             flush_file(file.fileno())
         for each in made:
-            _sync(each.parent)
+            flush_directory(each.parent)
         return temporary
 
     def rename_to(self, target: Location) -> None:
@@ -113,8 +113,8 @@ class LocalPath(PosixPath):
 
     def settle(self) -> None:
         """See :class:`Location`."""
-        _sync(self)
-        _sync(self.parent)
+        flush_directory(self)
+        flush_directory(self.parent)
 
     def make_directory(self) -> None:
         """See :class:`Location`."""
@@ -122,11 +122,3 @@ class LocalPath(PosixPath):
 
     def check_commits(self) -> None:
         """Do nothing: a link is made once."""
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        flush_file(descriptor)
-    finally:
-        os.close(descriptor)
