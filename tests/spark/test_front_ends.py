@@ -223,7 +223,11 @@ def run_apart(script: str, *, cwd: Path, **environment: str) -> str:
 
 
 @pytest.mark.long
-def test_spark_connect(broker: BrokerProcess, access_log: str, tmp_path: Path) -> None:
+def test_spark_connect(
+    broker: BrokerProcess, admin: Admin, access_log: str, tmp_path: Path
+) -> None:
+    copy = f"{access_log}-copy"
+    admin.create_topics([NewTopic(copy, 1)]).get_all()
     script = f"""
 from millstream.spark import load, session
 from millstream.spark.lakehouse.settings import LoadSettings
@@ -236,9 +240,32 @@ settings = LoadSettings(
     table=parse_table_name("parquet:t"), driver_bytes=0, group_id="")
 load(settings, spark=spark)
 print("rows", sum(1 for _ in spark.read.parquet("t").collect()))
+from millstream.spark.source_metrics import watch_sources
+import threading
+told = []
+done = threading.Event()
+def on_progress(progress, sources):
+    told.append(sources[0].total)
+    if told[-1] == 0:
+        done.set()
+watch_sources(spark, on_progress)
+stream = spark.readStream.format("millstream").option("subscribe", {access_log!r})
+stream = stream.option("kafka.bootstrap.servers", {broker.bootstrap!r})
+stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "150").load()
+writer = stream.select("value").writeStream.format("millstream")
+writer = writer.option("kafka.bootstrap.servers", {broker.bootstrap!r}).option("topic", {copy!r})
+writer = writer.option("checkpointLocation", "checkpoint")
+writer.trigger(availableNow=True).start().awaitTermination()
+done.wait(60)
+print("behind", told)
+rows = spark.read.format("millstream").option("subscribe", {copy!r})
+print("copied", rows.option("kafka.bootstrap.servers", {broker.bootstrap!r}).load().count())
 spark.stop()
 """
-    assert "rows 200" in run_apart(script, cwd=tmp_path)
+    told = run_apart(script, cwd=tmp_path)
+    assert "rows 200" in told
+    assert "behind [50, 0]" in told, told
+    assert "copied 200" in told
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite
+from tests.waiting import wait_until
 
 from millstream.cli.main import main
 from millstream.spark.lakehouse.jobs import run_load
@@ -97,7 +98,8 @@ def test_the_command_serves_metrics_and_tells_each_batch(site: TopicSite, tmp_pa
             for line in load.stderr:
                 if ", 0 offsets behind" in line:
                     break
-            assert scraped(port)["millstream_load_rows_total"] == 200
+            # The line is printed before the metrics are set.
+            wait_until(lambda: scraped(port)["millstream_load_rows_total"] == 200, "all rows")
             load.send_signal(signal.SIGINT)
             assert load.wait(60) == 0
         finally:
