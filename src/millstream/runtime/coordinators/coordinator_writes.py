@@ -318,8 +318,8 @@ class CoordinatorWrites:
                     break
         finally:
             self._is_flushing = False
-        if self._queue:
-            self._schedule_flush()
+            if self._queue:
+                self._schedule_flush()
 
     def _append_oldest(self) -> bool:
         """Append the oldest batch of the queue; tell whether it was taken."""
