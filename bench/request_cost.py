@@ -165,6 +165,8 @@ def executed(request: Request, times: int) -> tuple[float, float]:
         return trace
 
     before = sys.gettrace()
+    # From Python 3.12 on, settrace looks whether any frame wants opcodes at all.
+    sys._getframe().f_trace_opcodes = True
     sys.settrace(trace)
     try:
         for _ in range(times):

@@ -107,6 +107,8 @@ class _Counter:
             return trace
 
         before = sys.gettrace()
+        # From Python 3.12 on, settrace looks whether any frame wants opcodes at all.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(trace)
         try:
             yield

@@ -40,6 +40,7 @@ ARROW_SCHEMA = pa.schema(
 
 
 def test_the_schema_is_the_one_that_spark_derives() -> None:
+    pytest.importorskip("pyspark")
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import (
         ArrayType,

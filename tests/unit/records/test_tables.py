@@ -360,6 +360,8 @@ def test_a_fetch_with_aborted_records() -> None:
 def test_polars_and_pandas_share_the_memory() -> None:
     import polars
 
+    pytest.importorskip("pandas")
+
     table = some_table(100)
     batches = batches_from_table(table, TableRules(1, NOW))
     back = table_from_batches([FetchedBatches("t", 0, [each.data for each in batches])])

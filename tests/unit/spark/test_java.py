@@ -80,6 +80,7 @@ def test_the_shim_keeps_every_other_argument(tmp_path: Path) -> None:
 
 def test_settings_for_a_session_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without PYSPARK_PYTHON Spark asks the python3 of the PATH, which does not know our source."""
+    pytest.importorskip("pyspark")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

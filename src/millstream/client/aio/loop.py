@@ -254,6 +254,9 @@ class AsyncioTransport(asyncio.BufferedProtocol):
         if on_sent is None:
             return
         if self._transport.get_write_buffer_size():
+            # ``writelines`` of Python 3.12.0 to 3.12.8 and of 3.13.0 and 3.13.1 does not pause
+            # (CVE-2024-12254), so nothing would be resumed; this pauses where it has to be.
+            self._transport.set_write_buffer_limits(high=0)
             self._told_when_sent.append(on_sent)
         else:
             on_sent()
