@@ -5,7 +5,8 @@
 One broker each, on its own and filled, or one at an address as it is; the console as its command
 runs it. Answers: the time of a request over loopback. Pages: from the change of the address in
 headless Chromium (Playwright) until the page has drawn what it waits for; each in a tab of its
-own. Medians and the longest of N rounds.
+own. Medians and the longest of N rounds, and beside them the CPU time of console and broker
+together, which does not depend on what else runs.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench.peers.kafka import KafkaNode, find_kafka, free_port
 from bench.peers.millstream import millstream_node
+from bench.process import cpu_seconds
 from millstream.client.admin import Admin
 from millstream.client.core.admin.topics import NewTopic
 from millstream.client.producer import Producer
@@ -81,6 +84,8 @@ def fill(bootstrap: str) -> None:
         for first in range(0, TOPICS, CREATED_AT_ONCE):
             some = names[first : first + CREATED_AT_ONCE]
             admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in some]).get_all()
+            if first == 0:  # the topic of offsets is made while the broker has little to do
+                admin.alter_group_offsets(BIG_GROUP, {TopicPartition(BUSY, 0): 0}).get_all()
         with Producer({"bootstrap.servers": bootstrap}) as producer:
             for number in range(RECORDS):
                 producer.send(BUSY, json.dumps({"number": number, "path": "/x" * 40}), str(number))
@@ -98,17 +103,41 @@ def fill(bootstrap: str) -> None:
 
 
 @contextmanager
-def console(bootstrap: str) -> Iterator[str]:
-    """Run the console's command; yield its address."""
+def console(bootstrap: str) -> Iterator[tuple[str, int]]:
+    """Run the console's command; yield its address and the id of its process."""
     command = [sys.executable, "-m", "millstream.cli.main", "console", "--port", "0"]
     with subprocess.Popen(
         [*command, "--bootstrap-server", bootstrap], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().partition(": ")[2].strip().rstrip("/")
+            yield process.stdout.readline().partition(": ")[2].strip().rstrip("/"), process.pid
         finally:
             process.terminate()
+
+
+@dataclass(slots=True)
+class Row:
+    """What was measured of one answer or page."""
+
+    kind: str
+    what: str
+    times_s: list[float]
+    cpu_s: float
+    """Of the console, and of the broker where it is ours, for each round."""
+    requests: int = 1
+
+    def __str__(self) -> str:
+        median_s = statistics.median(self.times_s)
+        late = "  above the target" if median_s >= TARGET_S else ""
+        return (
+            f"{self.kind:7} {self.what:30} {median_s:9.3f} {max(self.times_s):9.3f} "
+            f"{self.cpu_s:7.3f} {self.requests:9}{late}"
+        )
+
+
+def cpu_of(processes: Sequence[int]) -> float:
+    return sum(map(cpu_seconds, processes))
 
 
 def timed(work: Callable[[], object], rounds: int) -> list[float]:
@@ -133,20 +162,20 @@ def note_request(asked: list[str], request: Any) -> None:
     asked.append(request.url)
 
 
-def measure_pages(address: str, rounds: int) -> dict[str, tuple[list[float], int]]:
-    """Return per page its times, and the requests that it made of the console's answers."""
+def measure_pages(address: str, rounds: int, processes: Sequence[int]) -> Iterator[Row]:
+    """Yield each page with the requests that it made."""
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         print("no Chromium here: pages are not measured", file=sys.stderr)
-        return {}
-    found: dict[str, tuple[list[float], int]] = {}
+        return
     with sync_playwright() as running:
         browser = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, place in PAGES.items():
             times = []
             asked: list[str] = []
+            before_s = cpu_of(processes)
             for _ in range(rounds):
                 tab = browser.new_page(viewport={"width": 1280, "height": 800})
                 tab.set_default_timeout(60_000)
@@ -174,15 +203,14 @@ def measure_pages(address: str, rounds: int) -> dict[str, tuple[list[float], int
                     / 1000
                 )
                 tab.close()
-            found[name] = times, len(asked)
+            yield Row("page", name, times, (cpu_of(processes) - before_s) / rounds, len(asked))
         browser.close()
-    return found
 
 
 def measure(name: str, directory: Path, rounds: int) -> bool:
     """Measure one subject; return whether every median is below the target."""
     if ":" in name:
-        return measure_console(name, name, rounds)
+        return measure_console(name, name, rounds, [])
     node: Any
     if name == "kafka":
         node = KafkaNode(find_kafka(), directory)
@@ -193,27 +221,25 @@ def measure(name: str, directory: Path, rounds: int) -> bool:
         begin = time.perf_counter()
         fill(bootstrap)
         print(f"{name}: filled in {time.perf_counter() - begin:.1f} s", flush=True)
-        return measure_console(name, bootstrap, rounds)
+        return measure_console(name, bootstrap, rounds, [node.pid])
 
 
-def measure_console(name: str, bootstrap: str, rounds: int) -> bool:
+def measure_console(name: str, bootstrap: str, rounds: int, brokers: Sequence[int]) -> bool:
     refused: list[str] = []
-    with console(bootstrap) as address:
-        rows = [
-            ("answer", what, timed(partial(fetch, address + place, refused), rounds), 1)
-            for what, place in ANSWERS.items()
-        ]
-        pages = measure_pages(address, rounds)
-        rows += [("page", what, times, asked) for what, (times, asked) in pages.items()]
-    print(f"{name}\n{'':7} {'':30} {'median s':>9} {'longest s':>9} {'requests':>9}")
-    for kind, what, times, asked in rows:
-        late = "  above the target" if statistics.median(times) >= TARGET_S else ""
-        print(
-            f"{kind:7} {what:30} {statistics.median(times):9.3f} {max(times):9.3f} {asked:9}{late}",
-            flush=True,
-        )
+    rows = []
+    with console(bootstrap) as (address, process):
+        processes = [process, *brokers]
+        print(f"{name}\n{'':38} {'median s':>9} {'longest s':>9} {'CPU s':>7} {'requests':>9}")
+        for what, place in ANSWERS.items():
+            before_s = cpu_of(processes)
+            times = timed(partial(fetch, address + place, refused), rounds)
+            rows.append(Row("answer", what, times, (cpu_of(processes) - before_s) / rounds))
+            print(rows[-1], flush=True)
+        for row in measure_pages(address, rounds, processes):
+            rows.append(row)
+            print(row, flush=True)
     print(*refused, sep="\n")
-    return not refused and all(statistics.median(times) < TARGET_S for _, _, times, _ in rows)
+    return not refused and all(statistics.median(row.times_s) < TARGET_S for row in rows)
 
 
 def main() -> int:
