@@ -18,6 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 MOST = 5
+DURATIONS = ("--durations=25", "--durations-min=10")
+"""The slowest tests are named at the end: one that takes more than 20 s on a free machine is
+`long`."""
 TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
@@ -25,7 +28,7 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 def main(arguments: Sequence[str]) -> int:
     """Run the tests and answer pytest's exit code."""
     LAST_FAILED.unlink(missing_ok=True)  # pytest keeps failures of tests that were not run again
-    code = _pytest(*arguments)
+    code = _pytest(*DURATIONS, *arguments)
     if code != TESTS_FAILED:
         return code
     failed = sorted(json.loads(LAST_FAILED.read_text()))

@@ -42,6 +42,7 @@ def test_a_test_that_failed_once_is_run_again_and_named(tmp_path: Path) -> None:
     assert code == 0
     assert "second attempt only:\n  tests/system/test_a.py::test_it" in output
     assert runs == {"tests/system/test_a.py": 2, "tests/system/test_b.py": 1}
+    assert output.count("slowest 25 durations") == 1
 
 
 def test_one_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
