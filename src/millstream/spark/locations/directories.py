@@ -113,7 +113,11 @@ class LocalPath(PosixPath):
 
     def settle(self) -> None:
         """See :class:`Location`."""
-        flush_directory(self)
+        descriptor = os.open(self, os.O_RDONLY)  # a file, which is no directory to be flushed
+        try:
+            flush_file(descriptor)
+        finally:
+            os.close(descriptor)
         flush_directory(self.parent)
 
     def make_directory(self) -> None:
