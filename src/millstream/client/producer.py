@@ -25,6 +25,7 @@ from millstream.client.core.producer.batch import (
     DeliveryCallback,
     ProducerBatch,
     RecordMetadata,
+    reason_of,
 )
 from millstream.client.core.producer.core import (
     ProducerCore,
@@ -100,7 +101,10 @@ class RecordFuture(Delivery):
         batch.watchers.append(event.set)
         # The batch may have completed before the watcher was added.
         if not batch.done and not event.wait(timeout):
-            raise TimedOutError(f"no outcome within {timeout} s; the record is still on its way")
+            raise TimedOutError(
+                f"no outcome within {timeout} s; the record for {batch.topic_partition} is still "
+                f"on its way{reason_of(batch)}"
+            )
 
 
 class RowsFuture:
@@ -470,7 +474,8 @@ class Producer(Closing):
                 if left <= 0 or self._loop.is_own_thread:
                     self._core.metrics.exhausted += 1
                     raise BufferFullError(
-                        f"buffer.memory stayed full for {limit_s:.0f} s (max.block.ms)"
+                        f"buffer.memory stayed full for {limit_s:.0f} s (max.block.ms; "
+                        f"{self._core.network.whereabouts()})"
                     )
                 free = threading.Event()
                 accumulator.waiting += 1
@@ -490,7 +495,10 @@ class Producer(Closing):
         try:
             future.result(timeout)
         except concurrent.futures.TimeoutError:
-            raise TimedOutError(f"timed out waiting for {about} after {timeout} s") from None
+            where = self._core.network.whereabouts()
+            raise TimedOutError(
+                f"timed out waiting for {about} after {timeout} s ({where})"
+            ) from None
 
     def _after_fork(self) -> None:
         """In the child: a lock that another thread held at the fork is never released."""

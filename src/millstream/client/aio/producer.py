@@ -383,7 +383,7 @@ class Producer(AsyncClosing):
                 core.metrics.exhausted += 1
                 raise BufferFullError(
                     f"buffer.memory stayed full for {self._settings.max_block_ms:.0f} ms "
-                    "(max.block.ms)"
+                    f"(max.block.ms; {core.network.whereabouts()})"
                 )
             await self._wait_for_memory(loop, core, left_ms)
 

@@ -428,7 +428,7 @@ class MetadataView:
         about = f"topic {name!r} was not there after {waited_ms:.0f} ms"
         if topic is not None:
             return BrokerError(topic.error, about)
-        return TimedOutError(f"{about}: no broker answered")
+        return TimedOutError(f"{about}: no broker answered ({self._network.whereabouts()})")
 
 
 _GONE: Final = frozenset(

@@ -333,6 +333,16 @@ class Network:
                 found.add(connection.address)
         return sorted(found - connected, key=str)
 
+    def whereabouts(self) -> str:
+        """Return for the text of a time-out which brokers it is about. From any thread."""
+        if away := self.unreachable():
+            return f"no connection to {', '.join(map(str, away))}"
+        asked = {each.address for each in list(self._connections.values()) if each.outstanding}
+        if asked:
+            return f"waiting for an answer of {', '.join(sorted(map(str, asked)))}"
+        known = (each.address for each in (self._brokers or self._bootstrap).values())
+        return f"connected to {', '.join(sorted(map(str, known)))}"
+
     def serves(self, node_id: int, key: ApiKey) -> bool:
         """Return True when a broker that is ready advertises an API."""
         connection = self._connections.get((node_id, Purpose.DATA))

@@ -29,11 +29,14 @@ def within(
     timeout_ms: float,
     about: str,
     failures: Sequence[Exception] = (),
+    *,
+    where: Callable[[], str] | None = None,
 ) -> Deferred[T]:
     """Return a cell that follows ``waited``, or fails with TimedOutError after ``timeout_ms``.
 
-    The operation itself continues; only the wait ends. ``about`` completes "timed out waiting for".
-    If attempts have failed by then, the last of ``failures`` is raised instead.
+    The operation itself continues; only the wait ends. ``about`` completes "timed out waiting for",
+    and ``where`` says which brokers that is about. If attempts have failed by then, the last of
+    ``failures`` is raised instead.
     """
     if waited.done:
         return waited
@@ -41,7 +44,8 @@ def within(
 
     def expire() -> None:
         if not cell.done:
-            late = TimedOutError(f"timed out waiting for {about} after {timeout_ms:.0f} ms")
+            place = "" if where is None else f" ({where()})"
+            late = TimedOutError(f"timed out waiting for {about} after {timeout_ms:.0f} ms{place}")
             cell.fail(failures[-1] if failures else late)
 
     timer = loop.call_at(loop.now_ms() + timeout_ms, expire)

@@ -175,7 +175,10 @@ class Routing:
             left = deadline - self.loop.now_ms()
             about = f"the cluster, {wait:.0f} ms in all (default.api.timeout.ms)"
             try:
-                outcomes.update(await within(self.loop, spawn(ask(pending)), left, about))
+                asking = within(
+                    self.loop, spawn(ask(pending)), left, about, where=self.network.whereabouts
+                )
+                outcomes.update(await asking)
             except (ConnectionFailedError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.error not in TRANSIENT:
                     raise

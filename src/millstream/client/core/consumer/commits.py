@@ -50,6 +50,8 @@ class Commits:
         self._network = network
         self._group_id = group_id
         self._metrics = metrics
+        self.whereabouts = network.whereabouts
+        """Return for the text of a time-out which brokers it is about."""
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata

@@ -271,18 +271,22 @@ class ConsumerCore:
                 return state.position
             left = deadline - self.loop.now_ms()
             if left <= 0:
-                raise TimedOutError(f"no position of {topic_partition} after {timeout_ms:.0f} ms")
+                raise self._no_position(topic_partition, timeout_ms)
             self.positions.update()
             ready: Deferred[None] = Deferred()
             self.positions.notify(ready)
             try:
                 await within(self.loop, ready, left, f"the position of {topic_partition}")
             except TimedOutError:
-                raise TimedOutError(
-                    f"no position of {topic_partition} after {timeout_ms:.0f} ms"
-                ) from None
+                raise self._no_position(topic_partition, timeout_ms) from None
             if not self.state(topic_partition).has_position:
                 await sleep(self.loop, min(left, self.settings.retry_backoff_ms))
+
+    def _no_position(self, topic_partition: TopicPartition, waited_ms: float) -> TimedOutError:
+        return TimedOutError(
+            f"no position of {topic_partition} after {waited_ms:.0f} ms "
+            f"({self.network.whereabouts()})"
+        )
 
     async def committed(
         self, topic_partitions: Iterable[TopicPartition], timeout_ms: float
@@ -299,7 +303,14 @@ class ConsumerCore:
             most_ms=self.settings.retry_backoff_max_ms,
             failures=failures,
         )
-        return await within(self.loop, spawn(asking), timeout_ms, "committed offsets", failures)
+        return await within(
+            self.loop,
+            spawn(asking),
+            timeout_ms,
+            "committed offsets",
+            failures,
+            where=self.network.whereabouts,
+        )
 
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: float
@@ -404,7 +415,8 @@ class ConsumerCore:
             step: Coroutine[Deferred[Any], None, None], limit_ms: float, about: str
         ) -> None:
             try:
-                await within(self.loop, spawn(step), limit_ms, about)
+                where = self.network.whereabouts
+                await within(self.loop, spawn(step), limit_ms, about, where=where)
             except (ClientError, KafkaError) as error:
                 _log.warning("closing: %s", error)
 

@@ -164,7 +164,11 @@ class GroupAssignment:
             update = self._metadata.request_update()
             try:
                 await within(
-                    self._network.loop, update, self._settings.request_timeout_ms, "metadata"
+                    self._network.loop,
+                    update,
+                    self._settings.request_timeout_ms,
+                    "metadata",
+                    where=self._network.whereabouts,
                 )
             except (ClientError, KafkaError) as error:
                 _log.warning("dividing without metadata of %s: %s", missing, error)

@@ -106,7 +106,8 @@ class GroupCommits:
                 )
 
         running = spawn(self._one_after_another(attempt))
-        await within(self._loop, running, timeout_ms, "the commit", failures)
+        where = self._commits.whereabouts
+        await within(self._loop, running, timeout_ms, "the commit", failures, where=where)
 
     def commit_async(self, offsets: Offsets, callback: CommitCallback | None) -> None:
         """Commit once; the callback gets the result, in a later call of the user."""

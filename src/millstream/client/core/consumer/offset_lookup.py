@@ -82,7 +82,8 @@ class OffsetLookup:
             most_ms=settings.retry_backoff_max_ms,
             failures=failures,
         )
-        await within(network.loop, spawn(asking), timeout_ms, "offsets", failures)
+        where = network.whereabouts
+        await within(network.loop, spawn(asking), timeout_ms, "offsets", failures, where=where)
         return found
 
     async def find_once(

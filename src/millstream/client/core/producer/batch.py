@@ -252,15 +252,20 @@ class ProducerBatch:
         )
 
 
-def expired(batch: ProducerBatch, limit_ms: float) -> TimedOutError:
-    """Return the error of a batch that was not delivered in time."""
+def expired(batch: ProducerBatch, limit_ms: float, where: str) -> TimedOutError:
+    """Return the error of a batch that was not delivered in time; ``where`` is about brokers."""
     one = batch.count == 1
-    last = "" if batch.last_error is None else f": the last ended with {batch.last_error}"
     return TimedOutError(
         f"{batch.count} record{'' if one else 's'} for {batch.topic_partition} "
         f"{'was' if one else 'were'} not delivered within {limit_ms:.0f} ms (delivery.timeout.ms), "
-        f"after {batch.attempts} attempt{'' if batch.attempts == 1 else 's'}{last}"
+        f"after {batch.attempts} attempt{'' if batch.attempts == 1 else 's'}{reason_of(batch)} "
+        f"({where})"
     )
+
+
+def reason_of(batch: ProducerBatch) -> str:
+    """Return how the last attempt to deliver it ended, to be appended to a sentence."""
+    return "" if batch.last_error is None else f": the last ended with {batch.last_error}"
 
 
 class Delivery:

@@ -151,9 +151,9 @@ class Sender:
                 return expires_ms
             if batch.in_network:
                 # Its future fails now; a late response still updates the sequences.
-                self._finish(batch, expired(batch, limit_ms))
+                self._finish(batch, expired(batch, limit_ms, self._network.whereabouts()))
             else:
-                self._give_up(batch, expired(batch, limit_ms))
+                self._give_up(batch, expired(batch, limit_ms, self._network.whereabouts()))
         return _NEVER
 
     def _ready(self, now: float) -> tuple[dict[int, list[PartitionQueue]], float]:

@@ -11,7 +11,7 @@ Each operation runs on the loop until it has ended or failed, also when the call
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from millstream.client.core.consumer.record import (
     GroupMetadata,
@@ -47,6 +47,9 @@ from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from millstream.model.topic import TopicPartition
 
 _V2: Final = 2
+
+
+T = TypeVar("T")
 
 
 class TransactionControl:
@@ -100,9 +103,7 @@ class TransactionControl:
     def prepare(self) -> Deferred[PreparedTransaction | None]:
         """Deliver everything, and leave the commit to another process."""
         limit_ms = self._settings.max_block_ms
-        return within(
-            self._network.loop, spawn(self._prepare()), limit_ms, "prepare (max.block.ms)"
-        )
+        return self._within(spawn(self._prepare()), limit_ms, "prepare")
 
     def abort(self) -> Deferred[None]:
         """Abort: nothing of the transaction becomes visible."""
@@ -247,7 +248,12 @@ class TransactionControl:
 
     def _bounded(self, running: Deferred[None], name: str) -> Deferred[None]:
         limit_ms = self._settings.max_block_ms
-        return within(self._network.loop, running, limit_ms, f"{name} (max.block.ms)")
+        return self._within(running, limit_ms, name)
+
+    def _within(self, running: Deferred[T], limit_ms: float, name: str) -> Deferred[T]:
+        about = f"{name} (max.block.ms)"
+        where = self._network.whereabouts
+        return within(self._network.loop, running, limit_ms, about, where=where)
 
 
 def checked_offsets(

@@ -145,7 +145,9 @@ class ShareConsumerCore:
         for pending in queued:
             left_ms = max(deadline - self.loop.now_ms(), 0.0)
             try:
-                error = await within(self.loop, pending.done, left_ms, "acknowledgements")
+                where = self.network.whereabouts
+                what = "acknowledgements"
+                error = await within(self.loop, pending.done, left_ms, what, where=where)
             except ClientError as late:
                 error = late
             if error is not None:
@@ -192,7 +194,8 @@ class ShareConsumerCore:
             step: Coroutine[Deferred[Any], None, None], limit_ms: float, about: str
         ) -> None:
             try:
-                await within(self.loop, spawn(step), limit_ms, about)
+                where = self.network.whereabouts
+                await within(self.loop, spawn(step), limit_ms, about, where=where)
             except (ClientError, KafkaError) as error:
                 _log.warning("closing: %s", error)
 
