@@ -18,11 +18,25 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.cluster_mover import Mover
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import counted, human_bytes, is_for_a_person, print_json, print_rows
+from millstream.cli.output import (
+    Row,
+    counted,
+    human_bytes,
+    is_for_a_person,
+    print_done,
+    print_json,
+    print_note,
+    print_rows,
+)
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import Reassignment
-from millstream.client.placement import Placement, bytes_to_copy, plan_placement
-from millstream.client.replicas import ClusterView, view_cluster
+from millstream.client.placement import (
+    Placement,
+    bytes_to_copy,
+    bytes_to_receive,
+    plan_placement,
+)
+from millstream.client.replicas import ClusterView, Replicas, view_cluster
 from millstream.client.throttle import lift_throttle, plan_throttle, set_throttle
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicPartition
@@ -93,20 +107,19 @@ def reassign(
             _verify(admin, as_json=as_json)
             return
         view = view_cluster(admin)
-        plan, total = _plan(view, topics, _ids(brokers, view), replication_factor)
-        if as_json:
-            print_json(_as_json(view, plan, total))
-        elif plan:
-            _show(view, plan, total)
-        else:
-            print("nothing to move: the replicas are where they should be")
+        chosen = _chosen(view, topics)
+        if brokers is None and replication_factor is None:
+            chosen = _that_fit(chosen, len(view.brokers))
+        plan, total = _plan(view, chosen, _ids(brokers, view), replication_factor)
+        _show(view, plan, total, as_json=as_json)
+        _tell_crowded(view, plan, refuses=execute)
         if not execute or not plan:
             if plan and not as_json:
-                print("nothing was moved; --execute does it")
+                print_note("nothing was moved; --execute does it")
             return
         _execute(admin, view, plan, rate=rate, at_once=at_once)
     if not as_json:
-        print(f"moved {counted(len(plan), 'partition')}, {human_bytes(total)} copied")
+        print_note(f"moved {counted(len(plan), 'partition')}, {human_bytes(total)} copied")
 
 
 def _execute(
@@ -150,19 +163,52 @@ def _ids(text: str | None, view: ClusterView) -> list[int]:
     return ids
 
 
-def _plan(
-    view: ClusterView,
-    topics: Sequence[str] | None,
-    brokers: Sequence[int],
-    replication_factor: int | None,
-) -> tuple[Placement, int]:
+def _chosen(view: ClusterView, topics: Sequence[str] | None) -> list[Replicas]:
     known = {each.topic_partition.topic for each in view.partitions}
     for name in topics or ():
         if name not in known:
             raise CommandFailedError(f"there is no topic {name!r}")
-    chosen = [
-        each for each in view.partitions if not topics or each.topic_partition.topic in topics
-    ]
+    return [each for each in view.partitions if not topics or each.topic_partition.topic in topics]
+
+
+def _that_fit(chosen: Sequence[Replicas], live: int) -> list[Replicas]:
+    """Leave out, and tell of, partitions with more replicas than there are brokers alive. All of
+    them, where none fits: what is planned with them says so.
+    """
+    fit = [each for each in chosen if len(each.replicas) <= live]
+    if not fit or len(fit) == len(chosen):
+        return list(chosen)
+    topics = sorted({each.topic_partition.topic for each in chosen if len(each.replicas) > live})
+    complain(
+        f"left where they are, with more replicas than the {counted(live, 'broker')} alive can "
+        f"keep: {', '.join(topics)} (--replication-factor {live} lowers them)"
+    )
+    return fit
+
+
+def _tell_crowded(view: ClusterView, plan: Placement, *, refuses: bool) -> None:
+    """Tell of brokers whose disks have no room for what they would get."""
+    present = {each.topic_partition: each.replicas for each in view.partitions}
+    sizes = {each.topic_partition: each.size_bytes for each in view.partitions}
+    is_crowded = False
+    for broker_id, size in sorted(bytes_to_receive(present, plan, sizes).items()):
+        left = view.free_bytes.get(broker_id)
+        if left is not None and size > left:
+            is_crowded = True
+            complain(
+                f"broker {broker_id} would get {human_bytes(size)}, and its disks have "
+                f"{human_bytes(left)} left"
+            )
+    if is_crowded and refuses:
+        raise CommandFailedError("nothing was moved: there is no room for it")
+
+
+def _plan(
+    view: ClusterView,
+    chosen: Sequence[Replicas],
+    brokers: Sequence[int],
+    replication_factor: int | None,
+) -> tuple[Placement, int]:
     present = {each.topic_partition: each.replicas for each in chosen}
     racks = {broker_id: broker.rack for broker_id, broker in view.brokers.items()}
     try:
@@ -175,19 +221,28 @@ def _plan(
     )
 
 
-def _show(view: ClusterView, plan: Placement, total: int) -> None:
+def _show(view: ClusterView, plan: Placement, total: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_json(view, plan, total))
+        return
+    if not plan:
+        print_note("nothing to move: the replicas are where they should be")
+        return
     present = {each.topic_partition: each for each in view.partitions}
     print_rows(
         [
             {
-                "partition": str(topic_partition),
+                "topic": topic_partition.topic,
+                "partition": topic_partition.partition,
                 "from": list(present[topic_partition].replicas),
                 "to": list(target),
+                "bytes": present[topic_partition].size_bytes,
                 "size": human_bytes(present[topic_partition].size_bytes),
             }
             for topic_partition, target in sorted(plan.items())
         ],
-        {"partition": "partition", "from": "from", "to": "to", "size": "size"},
+        {"topic": "topic", "partition": "partition", "from": "from", "to": "to"}
+        | ({"size": "size"} if is_for_a_person() else {"bytes": "bytes"}),
     )
     if is_for_a_person():
         print(f"{counted(len(plan), 'partition')} to move, {human_bytes(total)} to copy")
@@ -217,12 +272,13 @@ def _cancel(admin: Admin) -> None:
     for topic_partition in sorted(outcomes):
         error = outcomes[topic_partition].error
         if error is None or error.error is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-            print(f"canceled the move of {topic_partition}")
+            told = f"canceled the move of {topic_partition}"
+            print_done(told, "canceled", topic_partition.topic, topic_partition.partition)
         else:
             failed = True
             complain(f"{topic_partition}: {sentence(error)}")
     if not moving:
-        print("nothing moves")
+        print_note("nothing moves")
     if failed:
         raise typer.Exit(FAILED)
     _tell_lifted(_lift_all(admin))
@@ -237,6 +293,7 @@ def _verify(admin: Admin, *, as_json: bool) -> None:
         print_rows(
             [_move_row(*each) for each in moving],
             {
+                "topic": "topic",
                 "partition": "partition",
                 "replicas": "replicas",
                 "adding": "adding",
@@ -246,7 +303,7 @@ def _verify(admin: Admin, *, as_json: bool) -> None:
         if is_for_a_person():
             print(f"{counted(len(moving), 'partition')} on the way to other brokers")
     else:
-        print("nothing moves")
+        print_note("nothing moves")
         _tell_lifted(lifted)
     if moving:
         raise typer.Exit(FAILED)
@@ -262,11 +319,10 @@ def _move_as_json(topic_partition: TopicPartition, move: Reassignment) -> dict[s
     }
 
 
-def _move_row(
-    topic_partition: TopicPartition, move: Reassignment
-) -> dict[str, str | int | float | bool | list[int] | None]:
+def _move_row(topic_partition: TopicPartition, move: Reassignment) -> Row:
     return {
-        "partition": str(topic_partition),
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
         "replicas": list(move.replicas),
         "adding": list(move.adding),
         "off": list(move.removing),
@@ -281,4 +337,4 @@ def _lift_all(admin: Admin) -> bool:
 
 def _tell_lifted(lifted: bool) -> None:
     if lifted:
-        print("the limits on replication are lifted")
+        print_note("the limits on replication are lifted")

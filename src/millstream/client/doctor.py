@@ -72,8 +72,30 @@ def _brokers_down(view: ClusterView) -> Iterator[Finding]:
         yield Finding(
             Severity.RISK,
             f"Broker {broker_id} is down; {_count(kept)} {'has' if len(kept) == 1 else 'have'} a "
-            "replica on it. Start it, or move the replicas: millstream cluster reassign.",
+            f"replica on it. {_without_it(kept, len(view.brokers))}",
         )
+
+
+def _without_it(kept: list[Replicas], live: int) -> str:
+    """Return what to do: replicas are moved only where the brokers that are alive are enough."""
+    move = "millstream cluster reassign --execute."
+    stuck = [each for each in kept if len(each.replicas) > live]
+    if not stuck:
+        return f"Start it, or move the replicas: {move}"
+    most = max(len(each.replicas) for each in stuck)
+    if len(stuck) < len(kept):
+        return (
+            f"Start it, or move those that fit on the other brokers: {move} {_named(stuck)} would "
+            f"need {most}, and {_alive(live)}."
+        )
+    return (
+        f"Start it, or let another broker join: {most} replicas need as many brokers, and "
+        f"{_alive(live)}. Fewer replicas: millstream topic alter TOPIC --replication-factor {live}."
+    )
+
+
+def _alive(live: int) -> str:
+    return f"{live} {'is' if live == 1 else 'are'} alive"
 
 
 def _leaderless(view: ClusterView) -> Iterator[Finding]:

@@ -119,13 +119,23 @@ def _spread_leaders(
         count[first] = count.get(first, 0) + 1
 
 
+def bytes_to_receive(
+    present: Mapping[TopicPartition, Sequence[int]],
+    planned: Mapping[TopicPartition, Sequence[int]],
+    sizes: Mapping[TopicPartition, int],
+) -> dict[int, int]:
+    """Return how much a plan copies to each broker that gets replicas."""
+    found: dict[int, int] = {}
+    for topic_partition, target in planned.items():
+        for broker_id in set(target) - set(present[topic_partition]):
+            found[broker_id] = found.get(broker_id, 0) + sizes.get(topic_partition, 0)
+    return found
+
+
 def bytes_to_copy(
     present: Mapping[TopicPartition, Sequence[int]],
     planned: Mapping[TopicPartition, Sequence[int]],
     sizes: Mapping[TopicPartition, int],
 ) -> int:
     """Return how much a plan copies over the network: a partition's size for each added replica."""
-    return sum(
-        sizes.get(topic_partition, 0) * len(set(target) - set(present[topic_partition]))
-        for topic_partition, target in planned.items()
-    )
+    return sum(bytes_to_receive(present, planned, sizes).values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millstream.client.admin import Admin
 from millstream.client.core.admin.configs import Resource, ResourceType
@@ -37,6 +37,8 @@ class ClusterView:
     controller_id: int
     brokers: Mapping[int, Broker]
     partitions: tuple[Replicas, ...]
+    free_bytes: Mapping[int, int] = field(default_factory=dict)
+    """What the disks of a broker have left, as far as it tells (KIP-827)."""
 
 
 def view_cluster(admin: Admin) -> ClusterView:
@@ -46,9 +48,10 @@ def view_cluster(admin: Admin) -> ClusterView:
     minimum = _min_insync_replicas(
         admin, {topic_partition.topic for topic_partition in topic_partitions}
     )
+    disks = admin.describe_log_dirs().get_all()
     on_disk = {
         (broker_id, topic_partition): replica
-        for broker_id, directories in admin.describe_log_dirs().get_all().items()
+        for broker_id, directories in disks.items()
         for directory in directories
         for topic_partition, replica in directory.replicas.items()
         if not replica.is_future
@@ -78,6 +81,11 @@ def view_cluster(admin: Admin) -> ClusterView:
         controller_id=cluster.controller_id,
         brokers={each.broker_id: each for each in cluster.brokers},
         partitions=tuple(found),
+        free_bytes={
+            broker_id: sum(each.usable_bytes for each in directories)
+            for broker_id, directories in disks.items()
+            if directories and all(each.usable_bytes >= 0 for each in directories)
+        },
     )
 
 

@@ -84,6 +84,22 @@ def test_a_broker_that_is_down_is_named_with_what_it_keeps() -> None:
     assert any("Broker 3 is down; 1 partition has a replica on it." in e.sentence for e in found)
 
 
+def test_what_moves_off_a_broker_that_is_down_fits_on_the_others() -> None:
+    wide = replace(WELL, isr=(1, 2))
+    narrow = replace(
+        WELL, topic_partition=TopicPartition("n", 0), replicas=(2, 3), isr=(2,), leader=2
+    )
+
+    def advice(*partitions: Replicas) -> str:
+        found = diagnose(view(*partitions, live=(1, 2)))
+        return next(each.sentence for each in found if "is down" in each.sentence)
+
+    assert advice(narrow).endswith("or move the replicas: millstream cluster reassign --execute.")
+    assert "reassign" not in advice(wide), "three replicas do not fit on two brokers"
+    assert "--replication-factor 2" in advice(wide)
+    assert "reassign --execute. t-0 would need 3, and 2 are alive." in advice(wide, narrow)
+
+
 def test_the_worst_comes_first_and_long_lists_are_cut() -> None:
     many = [
         replace(WELL, topic_partition=TopicPartition("t", index), isr=(1,), elr=(2, 3))
