@@ -8,20 +8,29 @@ beside the one that took its place, and those that were rotated later are read a
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from millstream.cli.ingest_files import files_of, is_compressed, open_source, rotated_beside
 from millstream.cli.ingest_positions import Mark, Position, Positions
-from millstream.cli.line_file import FileIdentity, LineFile
+from millstream.cli.line_file import FileIdentity, LineFile, identity_of
 
 SETTLED_S: Final = 5.0
 """A file that is being copied or compressed by a rotation has not changed for so long when it is
 done."""
+
+
+class _Place(NamedTuple):
+    """A file, and the name that it had when it was looked for."""
+
+    identity: FileIdentity
+    path: Path
 
 
 class FollowedFiles:
@@ -44,15 +53,30 @@ class FollowedFiles:
         """Open what is there, one after the other: rotated files first."""
         for word in self._words:
             path = Path(word)
-            if follow and not path.exists() and self._positions.of_path(path):
-                yield from self.rotated_from(path, waits=True)
+            if path.is_dir():
+                yield from self._in_directory(word)
                 continue
-            for each in files_of([word]):
-                if not path.is_dir():
-                    yield from self.rotated_from(each, waits=True)
-                elif (left_s := _unsettled_s(each)) > 0:
-                    time.sleep(left_s)
-                opened = self._opened(each)
+            if not (follow and self._positions.of_path(path)):
+                path.stat()  # its error names the file
+            yield from self.in_order(path, waits=True)
+
+    def _in_directory(self, word: str) -> Iterator[LineFile]:
+        done: set[FileIdentity] = set()
+        moved = True
+        while moved:
+            moved = False
+            for path in files_of([word]):
+                try:
+                    identity = identity_of(path)
+                    if identity in done:
+                        continue
+                    if (left_s := _unsettled_s(path)) > 0:
+                        time.sleep(left_s)
+                    opened = self._opened(_Place(identity, path))
+                except FileNotFoundError:  # it has another name now
+                    moved = True
+                    continue
+                done.add(identity)
                 if opened is not None:
                     yield opened
 
@@ -67,11 +91,14 @@ class FollowedFiles:
         for identity, (path, size) in present.items():
             if identity in self._open or self._asleep.get(identity) == size:
                 continue
+            if str(path) in self._words:
+                yield from self.in_order(path)
+                continue
             with suppress(FileNotFoundError):  # it is looked for again under its new name
-                if str(path) in self._words:
-                    yield from self.rotated_from(path)
-                if _unsettled_s(path) <= 0 and (opened := self._opened(path)) is not None:
-                    yield opened
+                if _unsettled_s(path) <= 0:
+                    opened = self._opened(_Place(identity, path))
+                    if opened is not None:
+                        yield opened
 
     def _present(self) -> Iterator[tuple[FileIdentity, tuple[Path, int]]]:
         for word in self._words:
@@ -84,46 +111,86 @@ class FollowedFiles:
                     status = path.stat()
                     yield FileIdentity(status.st_dev, status.st_ino), (path, status.st_size)
 
-    def rotated_from(self, path: Path, *, waits: bool = False) -> Iterator[LineFile]:
-        """Open the file in which reading of ``path`` stopped, under its new name, and those that
-        were rotated after it. One that is being compressed is waited for if ``waits``.
+    def in_order(self, path: Path, *, waits: bool = False) -> Iterator[LineFile]:
+        """Open the file in which reading of ``path`` stopped, under its new name, those that were
+        rotated after it, and the one that is there now. One that is being compressed is waited for
+        if ``waits``.
+
+        A file is known by its device and inode all the while: its name may become another's between
+        two steps, for whoever reads a file that was opened may take long. What was renamed
+        meanwhile is looked for anew.
         """
-        if not self._positions.of_path(path):
-            return
-        found: list[tuple[Path, bool]] = []
-        last_known: int | None = None
-        for each in rotated_beside(path):
-            if is_compressed(each) and (left_s := _unsettled_s(each)) > 0:
+        done: set[FileIdentity] = set()
+        while True:
+            try:
+                plan = self._plan(path, done, waits=waits)
+                if not plan:
+                    return
+                for each in plan:
+                    opened = self._opened(each, origin=path)
+                    done.add(each.identity)
+                    if opened is not None:
+                        if each.path != path:
+                            opened.note_rename()
+                        yield opened
+            except FileNotFoundError:
+                continue
+
+    def _plan(self, path: Path, done: Set[FileIdentity], *, waits: bool) -> list[_Place]:
+        """Return what is to be read for ``path`` besides what is done, the oldest first."""
+        places = _listed(path)
+        rotated = [each for each in places if each.path != path]
+        found: list[_Place] = []
+        first: int | None = None  # where what is to be read begins
+        for each in rotated if self._positions.of_path(path) else ():
+            if each.identity in done:
+                first = len(found) if first is None else first
+                continue
+            if is_compressed(each.path) and (left_s := _unsettled_s(each.path)) > 0:
                 if not waits:
                     continue  # it was read before it is compressed
                 time.sleep(left_s)
-            known = self._positions.find(each, taken=self._taken())
-            if known is not None:
-                known[1].close()
-                last_known = len(found)
-            found.append((each, known is not None))
-        for number, (each, is_known) in enumerate(found):
-            is_later = last_known is not None and number > last_known
-            if is_known or is_later:
-                opened = self._opened(each, origin=path)
-                if opened is not None:
-                    opened.note_rename()
-                    yield opened
+            known, is_copy = self._known(each)
+            if first is None and known:
+                first = len(found)
+            if not is_copy:
+                found.append(each)
+        now = [each for each in places[len(rotated) :] if each.identity not in done]
+        if not waits and _unsettled_s(path) > 0:
+            now = []
+        return [*(found[first:] if first is not None else ()), *now]
+
+    def _known(self, place: _Place) -> tuple[bool, bool]:
+        """Tell whether a file was ingested before, as far as it was; and whether it is the copy of
+        one that is being read.
+        """
+        if place.identity in self._open:
+            return True, False
+        found = self._positions.find(place.path)
+        if found is None:
+            return False, False
+        found[1].close()
+        return True, found[0].file_id in self._taken()
 
     def _taken(self) -> set[str]:
         return {each.position.file_id for each in self._open.values()}
 
-    def _opened(self, path: Path, *, origin: Path | None = None) -> LineFile | None:
-        """Open a file where it was left, unless it is open. ``origin`` is where it was rotated."""
-        status = path.stat()
-        if FileIdentity(status.st_dev, status.st_ino) in self._open:
+    def _opened(self, place: _Place, *, origin: Path | None = None) -> LineFile | None:
+        """Open a file where it was left, unless it is open. ``origin`` is where it was rotated.
+
+        FileNotFoundError if it is not at its place any more.
+        """
+        if place.identity in self._open:
             return None
-        found = self._positions.find(path, taken=self._taken())
+        found = self._positions.find(place.path, taken=self._taken())
         if found is None:
-            position = self._new(origin or path)
-            file = LineFile(path, position, open_source(path), Mark())
+            position = self._new(origin or place.path)
+            file = LineFile(place.path, position, open_source(place.path), Mark())
         else:
-            file = LineFile(path, *found)
+            file = LineFile(place.path, *found)
+        if file.identity != place.identity:
+            file.close()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(place.path))
         self._open[file.identity] = file
         self._asleep.pop(file.identity, None)
         return file
@@ -162,6 +229,21 @@ def new_position(name: str, topic: str, owner: str, path: Path) -> Position:
         head="",
         tail="",
     )
+
+
+def _listed(path: Path) -> list[_Place]:
+    """Return the files that were rotated from ``path``, those last modified first, and that at
+    ``path``: all names of one moment, in which nothing was renamed.
+    """
+    before: list[_Place] | None = None
+    while True:
+        now = []
+        for each in (*rotated_beside(path), path):
+            with suppress(FileNotFoundError):
+                now.append(_Place(identity_of(each), each))
+        if now == before:
+            return now
+        before = now
 
 
 def _unsettled_s(path: Path) -> float:

@@ -212,7 +212,7 @@ class _Session:
                 if not self._job.follow:
                     raise
                 self._files.forget(file)
-                for each in self._files.rotated_from(file.path):
+                for each in self._files.in_order(file.path):
                     self._read_to_the_end(each)
                 return True
             if found is None:

@@ -24,6 +24,12 @@ class FileIdentity(NamedTuple):
     inode: int
 
 
+def identity_of(path: Path) -> FileIdentity:
+    """Return which file is at a path now."""
+    status = path.stat()
+    return FileIdentity(status.st_dev, status.st_ino)
+
+
 class Lines(NamedTuple):
     """Complete lines, without their line feeds."""
 

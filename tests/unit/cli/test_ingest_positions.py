@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,6 +181,137 @@ def test_a_log_that_was_truncated_twice_is_followed_through_its_copies(log: Path
         ("app.log.1", b"second\n"),
         ("app.log", b"third\n"),
     ]
+
+
+def follow(log: Path, known: Positions) -> FollowedFiles:
+    return FollowedFiles([str(log)], known, lambda path: new_position("host", "t", "owner", path))
+
+
+def rotate(log: Path, content: bytes | None) -> None:
+    """Rename as logrotate does; None: before the next file is created."""
+    for number in range(9, 0, -1):
+        old = log.with_name(f"app.log.{number}")
+        if old.exists():
+            old.rename(log.with_name(f"app.log.{number + 1}"))
+    log.rename(log.with_name("app.log.1"))
+    if content is not None:
+        log.write_bytes(content)
+        now = log.stat().st_mtime_ns
+        os.utime(log, ns=(now, now + 1_000_000_000 * int(content[4:])))  # each later than the last
+
+
+def taken(file: LineFile, known: Positions) -> bytes:
+    """Read a file to its end, and note that this was committed."""
+    lines = file.read(1 << 20)
+    if lines is None:
+        return b""
+    file.mark.advance(lines.data, len(lines.lines))
+    file.position = file.committed()
+    known.note(file.position)
+    return lines.data
+
+
+@pytest.mark.parametrize("creates", [True, False])
+@pytest.mark.parametrize("moment", range(8))
+def test_no_file_is_left_out_or_read_twice_by_a_rotation_meanwhile(
+    log: Path, moment: int, creates: bool
+) -> None:
+    """Between a look at a name and the opening of a file it may have become another file's."""
+
+    class Rotated(Positions):
+        """The log is rotated at one of the look-ups of a file."""
+
+        left = moment
+
+        def find(self, path: Path, *, taken: Iterable[str] = ()) -> Any:
+            self.left -= 1
+            if self.left == -1:
+                rotate(log, b"four3\n" if creates else None)
+            return super().find(path, taken=taken)
+
+    first = read_to(log, READ)
+    known = Rotated({first.file_id: first})
+    os.utime(log, ns=(0, 0))
+    rotate(log, b"two 1\n")
+    rotate(log, b"tree2\n")
+    files = follow(log, known)
+    found = [taken(each, known) for each in files.open_all(follow=True)]
+    if known.left >= 0:
+        known.left = -1
+        rotate(log, b"four3\n")
+    elif not creates:
+        log.write_bytes(b"four3\n")
+    found += [taken(each, known) for each in files.look()]
+    files.close_all()
+    assert [each for each in found if each] == [DATA[READ:], b"two 1\n", b"tree2\n", b"four3\n"]
+
+
+def test_a_file_that_was_rotated_twice_between_two_looks_is_read(log: Path) -> None:
+    known = positions(read_to(log, READ))
+    os.utime(log, ns=(0, 0))
+    files = follow(log, known)
+    found = [taken(each, known) for each in files.open_all(follow=True)]
+    rotate(log, b"two 1\n")
+    rotate(log, b"tree2\n")
+    found += [taken(each, known) for each in files.look()]
+    files.close_all()
+    assert found == [DATA[READ:], b"two 1\n", b"tree2\n"]
+
+
+def test_a_rotation_while_rotated_files_are_read_leaves_none_out(log: Path) -> None:
+    known = positions(read_to(log, READ))
+    os.utime(log, ns=(0, 0))
+    rotate(log, b"two 1\n")
+    rotate(log, b"tree2\n")
+    files = follow(log, known)
+    found = []
+    for each in files.open_all(follow=True):
+        found.append(taken(each, known))
+        if len(found) == 1:
+            rotate(log, b"four3\n")
+            rotate(log, b"five4\n")
+    files.close_all()
+    assert found == [DATA[READ:], b"two 1\n", b"tree2\n", b"four3\n", b"five4\n"]
+
+
+def test_files_of_a_directory_may_be_renamed_while_they_are_opened(log: Path) -> None:
+    class Renamed(Positions):
+        done = False
+
+        def find(self, path: Path, *, taken: Iterable[str] = ()) -> Any:
+            if not self.done:
+                self.done = True
+                rotate(log, b"two 1\n")
+            return super().find(path, taken=taken)
+
+    known = Renamed()
+    files = FollowedFiles(
+        [str(log.parent)], known, lambda path: new_position("host", "t", "owner", path)
+    )
+    found = {taken(each, known) for each in files.open_all(follow=False)}
+    files.close_all()
+    assert found == {DATA, b"two 1\n"}
+
+
+def test_the_compressed_copy_of_a_file_that_is_read_still_is_not_read_too(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.cli.followed_files.SETTLED_S", 0.0)
+    known = positions(read_to(log, READ))
+    os.utime(log, ns=(0, 0))
+    files = follow(log, known)
+    found = [taken(each, known) for each in files.open_all(follow=True)]
+    rotate(log, b"two 1\n")
+    found += [taken(each, known) for each in files.look()]
+    old = log.with_name("app.log.1")
+    packed = log.with_name("app.log.2.gz")
+    packed.write_bytes(gzip.compress(DATA))
+    os.utime(packed, ns=(0, 0))
+    old.unlink()
+    rotate(log, b"tree2\n")
+    found += [taken(each, known) for each in files.look()]
+    files.close_all()
+    assert found == [DATA[READ:], b"two 1\n", b"tree2\n"]
 
 
 def opened(path: Path) -> LineFile:
