@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -83,6 +83,9 @@ _COMMANDS: Final = (
 )
 """All commands: one that is no group is a module with a function of its own name."""
 
+_COMPLETION: Final = "_MILLSTREAM_COMPLETE"
+"""Set by a shell that wants words completed."""
+
 
 def build(words: Sequence[str]) -> typer.Typer:
     """Return the application. Of the modules only the one that ``words`` begin with is imported:
@@ -146,6 +149,10 @@ def serve(
         str | None, typer.Option(metavar="PORT,…", help=serve_arguments.OPTION_HELP["--ports"])
     ] = None,
     pin: Annotated[bool, typer.Option("--pin", help=serve_arguments.OPTION_HELP["--pin"])] = False,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help=serve_arguments.OPTION_HELP["--log-level"]),
+    ] = None,
     console: Annotated[
         bool, typer.Option("--console", help=serve_arguments.OPTION_HELP["--console"])
     ] = False,
@@ -185,12 +192,7 @@ def run(words: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     asks_nothing = not words or (len(words) == 1 and words[0] in _GROUPS)
     try:
-        command = typer.main.get_command(build(words))
-        if words[:1] not in (["serve"], ["keeper"]):
-            from millstream.cli.client_options import add_client_options
-
-            add_client_options(command)
-        code = command.main(
+        code = _command(words).main(
             [*words, "--help"] if asks_nothing else list(words),
             prog_name="millstream",
             standalone_mode=False,
@@ -214,6 +216,22 @@ def run(words: Sequence[str]) -> int:
     if asks_nothing:
         return WRONG_USAGE
     return code if isinstance(code, int) else 0
+
+
+def _command(words: Sequence[str]) -> Any:
+    """Return the command of typer that reads the words, or that completes those of a shell."""
+    if _COMPLETION in os.environ:
+        from millstream.cli.completion import add_completion, typed_words
+
+        words = typed_words(os.environ)
+    command = typer.main.get_command(build(words))
+    if words[:1] not in (["serve"], ["keeper"]):
+        from millstream.cli.client_options import add_client_options
+
+        add_client_options(command)
+    if _COMPLETION in os.environ:
+        add_completion(command)
+    return command
 
 
 def _usage_sentence(error: Exception, words: Sequence[str]) -> str:

@@ -27,6 +27,8 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     "number, or auto for one per core; by default one broker on its own.",
     "--ports": "With --brokers: their ports, as 9092,9192; by default --port and those after it.",
     "--pin": "With --brokers: pin each broker to a core.",
+    "--log-level": "The least severe messages in the log: debug, info, warning or error "
+    "(log.level); by default info.",
     "--console": "Run the web console beside the broker, on this machine at port 8090, read only.",
     "--console-port": "Port of the console; 0 lets the system pick. Implies --console.",
     "--console-writes": "Let the console send records and reset groups. Implies --console.",
@@ -34,6 +36,9 @@ OPTION_HELP: Final[Mapping[str, str]] = {
 
 _FLAGS: Final = frozenset({"--pin", "--console", "--console-writes"})
 """Options without a value."""
+
+_LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+"""Those of the setting, whose module would cost more time than the command line is worth."""
 
 MAX_BROKERS: Final = 1_000
 
@@ -105,6 +110,12 @@ def _set_override(arguments: ServeArguments, text: str) -> ServeArguments:
     return replace(arguments, overrides=(*arguments.overrides, pair))
 
 
+def _set_log_level(arguments: ServeArguments, text: str) -> ServeArguments:
+    if text not in _LOG_LEVELS:
+        raise UsageError(f"--log-level takes {', '.join(_LOG_LEVELS)}, not {text!r}")
+    return replace(arguments, overrides=(*arguments.overrides, ("log.level", text)))
+
+
 def _port(option: str, text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise UsageError(f"{option} takes a number from 0 to 65535, not {text!r}")
@@ -164,6 +175,7 @@ _SETTERS: Final[Mapping[str, Callable[[ServeArguments, str], ServeArguments]]] =
     "--advertise": _set_advertise,
     "--brokers": _set_brokers,
     "--ports": _set_ports,
+    "--log-level": _set_log_level,
     "--pin": lambda arguments, _: replace(arguments, pins=True),
     "--console": lambda arguments, _: _set_console(arguments),
     "--console-port": lambda arguments, text: _set_console(

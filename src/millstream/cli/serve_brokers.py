@@ -50,7 +50,7 @@ def serve_brokers(
     count = arguments.brokers or len(usable_cores())
     # Not sys.stderr: a log that nobody reads, or that cannot be written, stops no broker.
     outlet = LogOutlet(STANDARD_ERROR)
-    configure_log(config.log_format, outlet)
+    configure_log(config.log_format, config.log_level, outlet)
     directory = Path(config.log_directories[0]).absolute()
     plans = plan_brokers(config, count, ports=arguments.ports, socket=str(socket_in(directory)))
     directory.mkdir(parents=True, exist_ok=True)

@@ -44,7 +44,7 @@ def run(config: BrokerConfig, announce: Announce, new_broker: NewBroker = new_br
 
     Raises ConfigError, StorageError or OSError when the broker cannot start.
     """
-    configure_log(config.log_format, sys.stderr)
+    configure_log(config.log_format, config.log_level, sys.stderr)
     _warn_of_settings(config)
     _warn_without_a_kernel()
     loop = new_event_loop()

@@ -42,9 +42,11 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def configure_log(form: str, stream: Stream) -> None:
-    """Write the log of this process to a stream from now on; ``form`` is that of `log.format`."""
-    logging.basicConfig(level=logging.INFO, stream=stream, format=TEXT_FORMAT)
+def configure_log(form: str, level: str, stream: Stream) -> None:
+    """Write the log of this process to a stream from now on; ``form`` is that of `log.format`, and
+    ``level`` that of `log.level`.
+    """
+    logging.basicConfig(level=level.upper(), stream=stream, format=TEXT_FORMAT)
     if form == JSON:
         for handler in logging.getLogger().handlers:
             handler.setFormatter(JsonFormatter())

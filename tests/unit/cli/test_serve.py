@@ -18,6 +18,7 @@ from millstream.cli.serve_arguments import (
     parse_arguments,
     settings_from_arguments,
 )
+from millstream.config.sections.monitoring import LOG_LEVELS
 from millstream.model.errors import ConfigError
 
 
@@ -49,6 +50,14 @@ def test_several_brokers() -> None:
             parse_arguments(words)
 
 
+def test_the_level_of_the_log_is_a_setting_of_every_broker() -> None:
+    found = parse_arguments(["--brokers", "2", "--log-level", "debug"])
+    assert settings_from_arguments(found, {})["log.level"] == "debug"
+    assert ("log.level", "debug") in found.overrides, "those are what each process is given"
+    for level in LOG_LEVELS:
+        parse_arguments([f"--log-level={level}"])
+
+
 @pytest.mark.parametrize(
     ("words", "port", "writes"),
     [
@@ -77,6 +86,8 @@ def test_a_console_beside_the_broker(words: list[str], port: int | None, writes:
         ["--advertise", ":1"],
         ["--advertise", "PLAINTEXT://a:1"],
         ["--advertise", "a", "--override", "advertised.listeners=b"],
+        ["--log-level", "loud"],
+        ["--log-level"],
     ],
 )
 def test_what_is_refused(words: list[str]) -> None:

@@ -256,6 +256,7 @@ def test_all_settings_of_kafka_4_3_are_known_and_no_others() -> None:
         "connections.authentication.timeout.ms",
         "leader.lease",
         "log.format",
+        "log.level",
         "log.flush.policy",
         "log.record.validation",
         "max.connections.unauthenticated",

@@ -9,11 +9,13 @@ from millstream.config.validators import OneOf, Range, at_least
 
 TEXT: Final = "text"
 JSON: Final = "json"
+INFO: Final = "info"
+LOG_LEVELS: Final = ("debug", INFO, "warning", "error")
 
 
 class MonitoringSettings(Config):
-    """Metrics for Prometheus, health for Kubernetes, the form of the log, and slow requests; see
-    [monitoring.md](monitoring.md).
+    """Metrics for Prometheus, health for Kubernetes, the form and level of the log, and slow
+    requests; see [monitoring.md](monitoring.md).
     """
 
     metrics_port: int = int32(
@@ -53,6 +55,14 @@ class MonitoringSettings(Config):
         TEXT,
         OneOf((TEXT, JSON)),
         "How the broker writes its own log: `text`, or `json`, an object on each line.",
+        kafka=False,
+    )
+    log_level: str = string(
+        "log.level",
+        INFO,
+        OneOf(LOG_LEVELS),
+        "The least severe messages that the broker writes into its own log. `serve --log-level` "
+        "sets it.",
         kafka=False,
     )
     slow_request_log_ms: int = int64(
