@@ -366,10 +366,11 @@ class BrokerChannel:
         return current
 
     def _expire(self, incarnation: _Incarnation, asked: _Asked) -> None:
+        place = f"{incarnation.endpoint.host}:{incarnation.endpoint.port}"
         if asked.sent:
-            asked.fail(ErrorCode.REQUEST_TIMED_OUT, "no answer in time")
+            asked.fail(ErrorCode.REQUEST_TIMED_OUT, f"no answer of {place} in time")
         else:
-            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, "no connection in time")
+            asked.fail(ErrorCode.BROKER_NOT_AVAILABLE, f"no connection to {place} in time")
         incarnation.close("a request was not answered in time")
 
 

@@ -262,7 +262,8 @@ class ZooKeeperClient:
         if not self._silent and not self._lease.holds(self._clock.monotonic_ms()):
             self._silent = True
             log.warning(
-                "ZooKeeper has not answered for the session time-out of %d ms",
+                "ZooKeeper at %s has not answered for the session time-out of %d ms",
+                self._connect,
                 self._lease.timeout_ms,
             )
             self._abandon_requests()
