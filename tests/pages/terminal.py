@@ -22,6 +22,7 @@ from typing import Final
 import psutil
 from tests.pages.blocks import ROOT
 from tests.pages.ports import Ports
+from tests.pages.screen import Screen
 
 from millstream import platform
 
@@ -54,6 +55,7 @@ class Terminal:
         self._services: list[tuple[int, Path]] = []
         self._python: subprocess.Popen[str] | None = None
         self._bash: subprocess.Popen[str] | None = None
+        self._screen = Screen()
 
     def __enter__(self) -> Terminal:
         self._notes.mkdir(parents=True)
@@ -65,6 +67,7 @@ class Terminal:
             cwd=self._directory,
             env=self._environment(),
             start_new_session=True,
+            pass_fds=[self._screen.descriptor],
         )
         self._say(f"set -m -o pipefail; {_PIP}")
         return self
@@ -82,6 +85,7 @@ class Terminal:
         for each in left:
             each.kill()
         _end(self._bash)
+        self._screen.close()
 
     def _environment(self) -> Mapping[str, str]:
         kept = {
@@ -98,18 +102,22 @@ class Terminal:
             "MILLSTREAM_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
             "COLUMNS": "200",
             "NO_COLOR": "1",
+            "TERM": "xterm",
             "PYTHONPATH": str(ROOT),
         }
 
     def type(self, text: str, *, expected_status: int = 0) -> str:
-        """Type a command, wait until it ends, and return what it has printed."""
+        """Type a command, wait until it ends, and return what it has printed.
+
+        Its standard output is a terminal, its standard error is not: progress is told in lines.
+        """
         if _SERVICE.match(text):
             return self._start(text)
         if _WAITS.match(text):
             return self._interrupt(text)
-        command, output, errors = self._written(text)
-        status = self._say(f". {command} </dev/null >{output} 2>{errors}")
-        said = self._back(output.read_text() + errors.read_text())
+        command, _, errors = self._written(text)
+        status = self._say(f". {command} </dev/null >&{self._screen.descriptor} 2>{errors}")
+        said = self._back(self._screen.taken() + errors.read_text())
         if status != str(expected_status) or "Traceback (most recent call last)" in said:
             raise PageError(f"$ {text}\nended with {status}\n{said}{self._logs()}")
         return said

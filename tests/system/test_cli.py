@@ -96,7 +96,7 @@ def environment(broker: BrokerProcess) -> dict[str, str]:
 def test_topics(cli: Cli, new_topic: Topics) -> None:
     one, two = new_topic(), new_topic()
     created = cli("topic", "create", one, two, "-p", "3", "-c", "retention.ms=86400000")
-    assert created == (0, f"created topic {one}\ncreated topic {two}\n", "")
+    assert created == (0, f"created\ttopic\t{one}\ncreated\ttopic\t{two}\n", "")
     again = cli("topic", "create", one)
     assert (again.code, again.err) == (1, f"millstream: topic {one!r} exists already\n")
     assert cli("topic", "create", one, "--if-not-exists").code == 0
@@ -113,7 +113,7 @@ def test_topics(cli: Cli, new_topic: Topics) -> None:
 
     deleted = cli("topic", "delete", one, "no-such-topic", two)
     assert deleted.code == 1
-    assert deleted.out.splitlines() == [f"deleted topic {one}", f"deleted topic {two}"]
+    assert deleted.out.splitlines() == [f"deleted\ttopic\t{one}", f"deleted\ttopic\t{two}"]
     assert deleted.err == "millstream: there is no topic 'no-such-topic'\n"
     assert cli("topic", "delete", one, "--if-exists") == (0, "", "")
 
@@ -381,7 +381,7 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
     assert cli("group", "describe").code == cli("group", "describe", group, "--all").code == 2
 
     forgotten = cli("group", "delete-offsets", group, "-t", topic, "-p", "0")
-    assert forgotten == (0, f"deleted the offset of group {group} for {topic}-0\n", "")
+    assert forgotten == (0, f"deleted\t{group}\t{topic}\t0\n", "")
     nothing = cli("group", "delete-offsets", group, "-t", topic, "-p", "0")
     assert (nothing.code, nothing.err) == (
         1,
@@ -391,7 +391,7 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
         left = admin.list_group_offsets([group])[group].get()
     assert [each.partition for each in left] == [1]
 
-    assert cli("group", "delete", group) == (0, f"deleted group {group}\n", "")
+    assert cli("group", "delete", group) == (0, f"deleted\tgroup\t{group}\n", "")
     gone = cli("group", "delete", group)
     assert (gone.code, "no such group" in gone.err) == (1, True)
 
@@ -464,7 +464,7 @@ def test_how_fast_it_is(cli: Cli, new_topic: Topics) -> None:
     assert through["records"] == 20
     paced = cli("bench", "end-to-end", topic, "-n", "20", "--throughput", "200")
     (row,) = paced.rows()
-    assert (row[0], len(row)) == ("20", 9)
+    assert (row[:2], len(row)) == ([topic, "20"], 10)
     assert cli("bench", "produce", "no-such-topic", "-n", "1").code == 1
     refused = cli("bench", "produce", topic, "-n", "1", "-s", "3MB")
     assert (refused.code, "max.request.size" in refused.err) == (1, True), refused.err

@@ -39,7 +39,7 @@ def on_a_terminal(broker: BrokerProcess, *words: str) -> str:
     with subprocess.Popen(
         [sys.executable, "-m", "millstream.cli.main", *words, "-b", broker.bootstrap],
         stdout=theirs,
-        env={**os.environ, "COLUMNS": "300", "TERM": "dumb"},
+        env={**os.environ, "COLUMNS": "300", "LINES": "50", "TERM": "dumb"},
     ) as process:
         os.close(theirs)
         text = b""

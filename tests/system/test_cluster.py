@@ -330,7 +330,7 @@ def test_a_fourth_broker_takes_over_from_the_first(cluster: ClusterSite) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("moved ")
+    assert done.stderr.splitlines()[-1].startswith("moved ")
     with admin_of(cluster.bootstrap) as admin:
         assert not admin.list_partition_reassignments()
         view = view_cluster(admin)

@@ -89,13 +89,13 @@ def test_a_token_from_its_beginning_to_its_end(broker: BrokerProcess, tmp_path: 
     settings = settings_of(broker, file)
     with Producer({**settings, "client.id": "first"}) as producer:
         producer.send("t", b"one").result(30)
-        assert "holds until" in bob("renew", shown["token_id"], "--period", "30m")
-        assert "has ended" in ann("expire", shown["token_id"])
+        assert bob("renew", shown["token_id"], "--period", "30m").startswith("renewed\t")
+        assert ann("expire", shown["token_id"]).startswith("expired\t")
         # Who is connected stays until the end that it was told.
         producer.send("t", b"two").result(30)
         with pytest.raises(AuthenticationError), Admin(settings) as admin:
             admin.list_topics()
-    assert ann("list").strip() == "0 tokens"
+    assert ann("list") == ""
     missing = ann.run("renew", shown["token_id"])
     assert missing.returncode == 1
     assert "there is no token" in missing.stderr

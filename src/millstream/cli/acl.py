@@ -19,7 +19,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
-from millstream.cli.output import Row, counted, print_json, print_rows
+from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.model.acl import (
     CLUSTER_NAME,
     OPERATIONS_OF,
@@ -148,7 +148,7 @@ def add(
         outcomes = admin.create_acls(acls)
     for acl, outcome in outcomes.items():
         if outcome.error is None:
-            print(f"added: {_sentence(acl)}")
+            print_done(f"added: {_sentence(acl)}", "added", *_row(acl).values())
         else:
             complain(f"{_sentence(acl)}: {sentence(outcome.error)}")
     if outcomes.errors:
@@ -202,11 +202,11 @@ def remove(
         else:
             complain(sentence(outcome.error))
     for acl in sorted(removed, key=_order):
-        print(f"removed: {_sentence(acl)}")
+        print_done(f"removed: {_sentence(acl)}", "removed", *_row(acl).values())
     if outcomes.errors:
         raise typer.Exit(FAILED)
     if not removed:
-        print("no rule matches")
+        print_note("no rule matches")
 
 
 @app.command()
@@ -264,7 +264,8 @@ def check(
             }
         )
     else:
-        print(f"{'yes' if decision.is_allowed else 'no'}: {why}")
+        answer = "yes" if decision.is_allowed else "no"
+        print_done(f"{answer}: {why}", answer, why)
     if not decision.is_allowed:
         raise typer.Exit(FAILED)
 

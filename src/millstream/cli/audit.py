@@ -9,7 +9,7 @@ import typer
 from millstream.cli.arguments import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from millstream.cli.client_options import registry_settings
 from millstream.cli.failures import FAILED
-from millstream.cli.output import print_json, print_rows
+from millstream.cli.output import is_for_a_person, print_json, print_note, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     SchemaRegistry,
@@ -70,7 +70,9 @@ def _print(found: Audit, problems: list[str]) -> None:
     print_rows(
         [
             {
-                "partition": str(each.topic_partition),
+                "table": found.table,
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
                 "start": each.start,
                 "end": each.end,
                 "rows": each.rows,
@@ -81,7 +83,9 @@ def _print(found: Audit, problems: list[str]) -> None:
             }
             for each in found.partitions
         ],
-        {
+        ({} if is_for_a_person() else {"table": "TABLE"})
+        | {
+            "topic": "TOPIC",
             "partition": "PARTITION",
             "start": "FROM",
             "end": "TO",
@@ -94,18 +98,21 @@ def _print(found: Audit, problems: list[str]) -> None:
         title=found.table,
     )
     for line in problems:
-        print(line)
+        print_note(line)
     if found.other_rows:
-        print(
+        print_note(
             f"{found.other_rows:,} rows of other loads or writers in the table were not looked at"
         )
     if found.keys is not None and found.keys.gone:
-        print(f"{found.keys.gone:,} rows have keys that are in the topic no more; not compared")
+        print_note(
+            f"{found.keys.gone:,} rows have keys that are in the topic no more; not compared"
+        )
     if not problems and found.keys is not None:
         key = ", ".join(found.keys.key)
-        print(f"{found.table}: {found.rows:,} rows, one for each {key}, each its newest record")
+        told = f"{found.rows:,} rows, one for each {key}, each its newest record"
+        print_note(f"{found.table}: {told}")
     elif not problems:
-        print(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
+        print_note(f"{found.table}: contiguous, {found.rows:,} rows, 0 gaps, 0 duplicates")
 
 
 def _json(found: Audit, problems: list[str]) -> dict[str, object]:

@@ -105,7 +105,7 @@ def produce(
             _keep_to(throughput, number, run.began)
             _send(producer, topic, payload, run)
         producer.flush()
-    _end(run, as_json)
+    _end(run, topic, as_json)
 
 
 def _send(producer: Producer, topic: str, payload: bytes, run: _Run) -> None:
@@ -161,7 +161,7 @@ def consume(
                 run.payload_bytes += len(record.value or b"") + len(record.key or b"")
             run.ended = time.perf_counter()
             open_ones = {each for each in open_ones if consumer.position(each) < ends[each][1]}
-    _end(run, as_json)
+    _end(run, topic, as_json)
 
 
 @app.command("end-to-end")
@@ -209,7 +209,7 @@ def end_to_end(
                     f"a record that was sent to {place} has not come back after {at_most} "
                     f"({run.records:,} did)"
                 )
-    _end(run, as_json)
+    _end(run, topic, as_json)
 
 
 def _arrived(run: _Run, value: bytes, mark: bytes, sent: list[float]) -> None:
@@ -237,8 +237,8 @@ def _payload(size: str, at_least: int = 0) -> bytes:
     return os.urandom(count)
 
 
-def _end(run: _Run, as_json: bool) -> None:
-    found = run.shown()
+def _end(run: _Run, topic: str, as_json: bool) -> None:
+    found = {"topic": topic, **run.shown()}
     if run.failed:
         found["failed"] = run.failed
     if as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -34,50 +34,58 @@ def check() -> None:
     """Check whether a cluster keeps what it promises."""
 
 
+_Topic: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--topic", "-t", help="A topic that exists; without it one is made."),
+]
+_Partitions: TypeAlias = Annotated[
+    int, typer.Option("--partitions", "-p", min=1, help="Of a topic that is made.")
+]
+_ReplicationFactor: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        "--replication-factor",
+        "-r",
+        min=-1,
+        help="Of a topic that is made.",
+        show_default="the brokers' default",
+    ),
+]
+_Rate: TypeAlias = Annotated[
+    float, typer.Option(min=0.1, help="Records a second of each producer.")
+]
+_Transactions: TypeAlias = Annotated[
+    bool,
+    typer.Option("--transactions", help="Transactions, some of them aborted; readers of them."),
+]
+_Fault: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COMMAND", help="A shell command that breaks and mends; may be repeated."),
+]
+_FaultEvery: TypeAlias = Annotated[
+    str, typer.Option(metavar="TIME", help="Between two faults, and before the first.")
+]
+_Report: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write JSON there, and the summary to FILE.txt."),
+]
+
+
 @app.command()
 def history(
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", "-t", help="A topic that exists; without it one is made."),
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="Of a topic that is made.")
-    ] = 3,
-    replication_factor: Annotated[
-        int,
-        typer.Option(
-            "--replication-factor",
-            "-r",
-            min=-1,
-            help="Of a topic that is made.",
-            show_default="the brokers' default",
-        ),
-    ] = -1,
+    topic: _Topic = None,
+    partitions: _Partitions = 3,
+    replication_factor: _ReplicationFactor = -1,
     producers: Annotated[int, typer.Option(min=1, help="Producers.")] = 2,
     readers: Annotated[int, typer.Option(min=0, help="Members of a group that reads.")] = 2,
     seconds: Annotated[float, typer.Option(min=1, help="How long the load runs.")] = 60.0,
-    rate: Annotated[
-        float, typer.Option(min=0.1, help="Records a second of each producer.")
-    ] = 200.0,
+    rate: _Rate = 200.0,
     acks: Annotated[str, typer.Option(help="all, 1 or 0.")] = "all",
     idempotent: Annotated[bool, typer.Option(help="Producers that write each record once.")] = True,
-    transactions: Annotated[
-        bool,
-        typer.Option("--transactions", help="Transactions, some of them aborted; readers of them."),
-    ] = False,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="COMMAND", help="A shell command that breaks and mends; may be repeated."
-        ),
-    ] = None,
-    fault_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Between two faults, and before the first.")
-    ] = "15s",
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write JSON there, and the summary to FILE.txt."),
-    ] = None,
+    transactions: _Transactions = False,
+    fault: _Fault = None,
+    fault_every: _FaultEvery = "15s",
+    report: _Report = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,

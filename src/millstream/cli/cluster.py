@@ -23,7 +23,15 @@ from millstream.cli.cluster_api_versions import api_versions
 from millstream.cli.cluster_features import app as features
 from millstream.cli.cluster_reassign import reassign
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import counted, human_bytes, is_for_a_person, print_json, print_rows
+from millstream.cli.output import (
+    counted,
+    human_bytes,
+    is_for_a_person,
+    print_done,
+    print_json,
+    print_note,
+    print_rows,
+)
 from millstream.client import Admin
 from millstream.client.core.admin.replicas import ElectionType
 from millstream.client.doctor import Severity, diagnose
@@ -121,8 +129,8 @@ def migrate_metadata(
 
     is_site = (directory / KEEPER_DIRECTORY).is_dir()
     moved = migrate(directory / KEEPER_DIRECTORY if is_site else directory, zookeeper, complain)
-    print(f"{counted(moved.nodes, 'node')} copied to {zookeeper} and compared")
-    print("start the brokers without --brokers and metadata.keeper.socket, each by itself:")
+    print_note(f"{counted(moved.nodes, 'node')} copied to {zookeeper} and compared")
+    print_note("start the brokers without --brokers and metadata.keeper.socket, each by itself:")
     for broker_id in moved.brokers:
         place = log_directory_of(directory, broker_id, moved.brokers[0], is_site=is_site)
         print(
@@ -285,11 +293,15 @@ def elect(
 def _tell_elections(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
     for topic_partition, error in sorted(outcomes.items()):
         if error is None:
-            print(f"elected a leader of {topic_partition}")
+            _tell_election(f"elected a leader of {topic_partition}", topic_partition, "elected")
         elif error.error is ErrorCode.ELECTION_NOT_NEEDED:
-            print(f"{topic_partition} needs no election")
+            _tell_election(f"{topic_partition} needs no election", topic_partition, "not needed")
     if not outcomes:
-        print("every partition that can be is led by its preferred replica")
+        print_note("every partition that can be is led by its preferred replica")
+
+
+def _tell_election(told: str, topic_partition: TopicPartition, outcome: str) -> None:
+    print_done(told, topic_partition.topic, topic_partition.partition, outcome)
 
 
 def _election(topic_partition: TopicPartition, error: KafkaError | None) -> dict[str, object]:
@@ -332,9 +344,10 @@ def doctor(
         print_json([{"severity": _SIGNS[e.severity], "sentence": e.sentence} for e in findings])
     else:
         for each in findings:
-            print(f"{_SIGNS[each.severity]}: {each.sentence}")
+            sign = _SIGNS[each.severity]
+            print_done(f"{sign}: {each.sentence}", sign, each.sentence)
         if not findings:
-            print(
+            print_note(
                 f"All is well: {counted(len(view.partitions), 'partition')} on "
                 f"{counted(len(view.brokers), 'broker')}, "
                 "all replicas in sync."

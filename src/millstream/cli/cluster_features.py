@@ -15,7 +15,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
-from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.output import Row, print_done, print_json, print_rows
 from millstream.client.core.admin.cluster import UpgradeType
 
 app = typer.Typer(
@@ -116,7 +116,7 @@ def _update(
     done = "may be set to" if dry_run else "is at"
     for name, outcome in sorted(outcomes.items()):
         if outcome.error is None:
-            print(f"{name} {done} level {wanted[name]}")
+            print_done(f"{name} {done} level {wanted[name]}", name, wanted[name])
         else:
             complain(f"{name}: {sentence(outcome.error)}")
     if outcomes.errors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -15,7 +16,7 @@ from millstream.cli.arguments import (
     key_values,
     open_admin,
 )
-from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.output import Row, is_for_a_person, print_json, print_rows
 from millstream.cli.setting_names import refuse_unknown_settings
 from millstream.client.core.admin.configs import (
     Change,
@@ -87,7 +88,7 @@ def alter(
         admin.incremental_alter_configs({resource: changes}, validate_only=True)[resource].get()
         refuse_unknown_settings(admin, resource, values)
         admin.incremental_alter_configs({resource: changes})[resource].get()
-    print(f"altered {resource}: {', '.join(values)}")
+    _tell(resource, values)
 
 
 @app.command()
@@ -106,7 +107,22 @@ def delete(
     with open_admin(bootstrap, timeout) as admin:
         refuse_unknown_settings(admin, resource, names)
         admin.incremental_alter_configs({resource: changes})[resource].get()
-    print(f"altered {resource}: {', '.join(names)} unset")
+    _tell(resource, dict.fromkeys(names))
+
+
+def _tell(resource: Resource, values: Mapping[str, str | None]) -> None:
+    """Print what was set, or with None unset."""
+    if is_for_a_person():
+        unset = " unset" if None in values.values() else ""
+        print(f"altered {resource}: {', '.join(values)}{unset}")
+        return
+    print_rows(
+        [
+            {"resource": str(resource), "setting": name, "value": value}
+            for name, value in values.items()
+        ],
+        {"resource": "resource", "setting": "setting", "value": "value"},
+    )
 
 
 def _resource(

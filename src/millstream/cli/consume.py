@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -43,54 +43,66 @@ _WAIT_S: Final = 0.5
 _POLL_RECORDS: Final = 10_000
 
 
+_Offset: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--offset",
+        "-o",
+        help="Start at beginning, end, an offset, or -N: the last N of each partition.",
+        show_default="beginning",
+    ),
+]
+_Since: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="Start at a time: 2026-01-31T12:00, @MILLISECONDS, or 15m ago."),
+]
+_Partition: TypeAlias = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", help="By default all; may be repeated.")
+]
+_Count: TypeAlias = Annotated[
+    int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")
+]
+_ExitAtEnd: TypeAlias = Annotated[
+    bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
+]
+_ReadUncommitted: TypeAlias = Annotated[
+    bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
+]
+_Share: TypeAlias = Annotated[
+    bool, typer.Option("--share", help="The group is a share group; needs --group.")
+]
+_Decode: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--decode", "-s", metavar="[key=|value=]FORMAT", help=DECODE_HELP),
+]
+_SchemaRegistry: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        metavar="URL|FILE",
+        help="Where the schemas are that records name by id, for -s.",
+    ),
+]
+_Group: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
+]
+
+
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    offset: Annotated[
-        str | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            help="Start at beginning, end, an offset, or -N: the last N of each partition.",
-            show_default="beginning",
-        ),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(help="Start at a time: 2026-01-31T12:00, @MILLISECONDS, or 15m ago."),
-    ] = None,
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", help="By default all; may be repeated.")
-    ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")
-    ] = None,
-    exit_at_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
-    ] = False,
+    offset: _Offset = None,
+    since: _Since = None,
+    partition: _Partition = None,
+    count: _Count = None,
+    exit_at_end: _ExitAtEnd = False,
     layout: Annotated[str, typer.Option("--format", "-f", help=FORMAT_HELP)] = r"%s\n",
     record_as_json: AsJson = False,
-    read_uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
-    ] = False,
-    share: Annotated[
-        bool, typer.Option("--share", help="The group is a share group; needs --group.")
-    ] = False,
-    decode: Annotated[
-        list[str] | None,
-        typer.Option("--decode", "-s", metavar="[key=|value=]FORMAT", help=DECODE_HELP),
-    ] = None,
-    schema_registry: Annotated[
-        str | None,
-        typer.Option(
-            "--schema-registry",
-            metavar="URL|FILE",
-            help="Where the schemas are that records name by id, for -s.",
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
-    ] = None,
+    read_uncommitted: _ReadUncommitted = False,
+    share: _Share = False,
+    decode: _Decode = None,
+    schema_registry: _SchemaRegistry = None,
+    group: _Group = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.

@@ -10,7 +10,7 @@ import typer
 from millstream.cli.arguments import AsJson
 from millstream.cli.client_options import registry_settings
 from millstream.cli.load import FormatName
-from millstream.cli.output import Row, counted, print_json, print_rows
+from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.cli.table_arguments import (
     AppId,
     KeyFormat,
@@ -56,7 +56,8 @@ def show(
             if len(rows) < limit:
                 rows.append(
                     {
-                        "partition": f"{row['topic']}-{row['partition']}",
+                        "topic": row["topic"],
+                        "partition": row["partition"],
                         "offset": row["offset"],
                         "reason": row["reason"],
                         "value": (row["value"] or b"")[:80].decode("utf-8", "backslashreplace"),
@@ -65,9 +66,9 @@ def show(
     if as_json:
         print_json({"count": reasons.total(), "reasons": dict(reasons), "records": rows})
         return
-    columns = {"partition": "PARTITION", "offset": "OFFSET", "reason": "REASON", "value": "VALUE"}
-    print_rows(rows, columns)
-    print(f"{counted(reasons.total(), 'dead letter')}, {counted(len(reasons), 'reason')}")
+    names = ("topic", "partition", "offset", "reason", "value")
+    print_rows(rows, {each: each.upper() for each in names})
+    print_note(f"{counted(reasons.total(), 'dead letter')}, {counted(len(reasons), 'reason')}")
 
 
 @app.command()
@@ -121,7 +122,11 @@ def replay(
             }
         )
     else:
-        print(
+        print_done(
             f"{counted(done.tried, 'dead letter')} tried, {counted(done.written, 'row')} written, "
-            f"{done.still_unreadable:,} still unreadable"
+            f"{done.still_unreadable:,} still unreadable",
+            topic,
+            done.tried,
+            done.written,
+            done.still_unreadable,
         )

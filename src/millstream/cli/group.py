@@ -26,6 +26,7 @@ from millstream.cli.output import (
     counted,
     human_duration,
     is_for_a_person,
+    print_done,
     print_json,
     print_rows,
 )
@@ -420,7 +421,7 @@ def delete(names: Names, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
         outcomes = admin.delete_groups(names)
     for name, outcome in outcomes.items():
         if outcome.error is None:
-            print(f"deleted group {name}")
+            print_done(f"deleted group {name}", "deleted", "group", name)
         else:
             complain(sentence(outcome.error))
     if outcomes.errors:

@@ -8,6 +8,7 @@ import typer
 
 from millstream.cli.arguments import DEFAULT_BOOTSTRAP, Bootstrap, Timeout, UsageError, open_admin
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.output import print_done
 from millstream.cli.share_group import find_share_group
 from millstream.client import Admin
 from millstream.model.topic import TopicPartition
@@ -35,7 +36,8 @@ def delete_offsets(
             if partition:
                 raise UsageError(f"{name} is a share group: it forgets whole topics")
             admin.delete_share_group_offsets(name, [topic]).get_all()
-            print(f"deleted the offsets of group {name} for {topic}")
+            told = f"deleted the offsets of group {name} for {topic}"
+            print_done(told, "deleted", name, topic)
             return
         _delete(admin, name, _committed(admin, name, topic, partition))
 
@@ -59,7 +61,8 @@ def _delete(admin: Admin, name: str, places: list[TopicPartition]) -> None:
     failed = False
     for place, outcome in admin.delete_group_offsets(name, places).items():
         if outcome.error is None:
-            print(f"deleted the offset of group {name} for {place}")
+            told = f"deleted the offset of group {name} for {place}"
+            print_done(told, "deleted", name, place.topic, place.partition)
         else:
             failed = True
             complain(f"{place}: {sentence(outcome.error)}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Annotated, Final, NamedTuple, TypeAlias, cast
 
 import typer
 
@@ -61,53 +61,61 @@ _TRANSACTIONS_WAIT_MS: Final = 60_000
 _STANDARD_INPUT: Final = "standard input"
 
 
+_Files: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE",
+        help="Files, directories, or - for standard input. Those that end in .gz or .zst are "
+        "decompressed.",
+    ),
+]
+_Partitions: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--partitions", "-p", min=1, help="Create the topic with so many if need be."),
+]
+_Compression: TypeAlias = Annotated[
+    Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
+]
+_OnError: TypeAlias = Annotated[
+    OnError,
+    typer.Option("--on-error", help="What to do about a line that is too long for the topic."),
+]
+_Resume: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--resume",
+        help="Go on where an earlier run with --resume stopped, each line exactly once. "
+        "Positions are in the topic __millstream_ingest.",
+    ),
+]
+_Follow: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        "-f",
+        help="Wait for more lines, until Ctrl-C, also when files are rotated. Implies --resume.",
+    ),
+]
+_Name: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        help="Who ingests: positions are kept by name. Give one where the host's changes, as "
+        "in a container.",
+        show_default="the host's name",
+    ),
+]
+
+
 def ingest(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE",
-            help="Files, directories, or - for standard input. Those that end in .gz or .zst are "
-            "decompressed.",
-        ),
-    ],
+    files: _Files,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Where the lines go.")],
-    partitions: Annotated[
-        int | None,
-        typer.Option("--partitions", "-p", min=1, help="Create the topic with so many if need be."),
-    ] = None,
-    compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
-    ] = Compression.NONE,
+    partitions: _Partitions = None,
+    compression: _Compression = Compression.NONE,
     acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record.")] = Acks.ALL,
-    on_error: Annotated[
-        OnError,
-        typer.Option("--on-error", help="What to do about a line that is too long for the topic."),
-    ] = OnError.STOP,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Go on where an earlier run with --resume stopped, each line exactly once. "
-            "Positions are in the topic __millstream_ingest.",
-        ),
-    ] = False,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            "-f",
-            help="Wait for more lines, until Ctrl-C, also when files are rotated. Implies "
-            "--resume.",
-        ),
-    ] = False,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            help="Who ingests: positions are kept by name. Give one where the host's changes, as "
-            "in a container.",
-            show_default="the host's name",
-        ),
-    ] = None,
+    on_error: _OnError = OnError.STOP,
+    resume: _Resume = False,
+    follow: _Follow = False,
+    name: _Name = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

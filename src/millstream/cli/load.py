@@ -25,7 +25,7 @@ from millstream.cli.arguments import (
 from millstream.cli.client_options import registry_settings
 from millstream.cli.failures import complain
 from millstream.cli.load_progress import LoadProgress
-from millstream.cli.output import counted, human_bytes, print_json
+from millstream.cli.output import counted, human_bytes, print_done, print_json, print_note
 from millstream.cli.table_arguments import (
     AppId,
     KeyFormat,
@@ -193,27 +193,38 @@ LineageTo: TypeAlias = Annotated[
 ]
 
 
+_Follow: TypeAlias = Annotated[
+    bool, typer.Option("--follow", "-f", help="Keep up with the topic until Ctrl-C.")
+]
+_Form: TypeAlias = Annotated[FormatName, typer.Option("--format", help="What the values are.")]
+_Mode: TypeAlias = Annotated[
+    Mode, typer.Option(help="append: a row for each record; upsert: the newest of each key.")
+]
+_EventTime: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
+]
+_Plan: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--plan",
+        help="Show what the load would create, change, read and reject, and write nothing.",
+    ),
+]
+
+
 def load(
     topic: TopicArgument,
     to: _To,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Keep up with the topic until Ctrl-C.")
-    ] = False,
-    form: Annotated[
-        FormatName, typer.Option("--format", help="What the values are.")
-    ] = FormatName.RAW,
+    follow: _Follow = False,
+    form: _Form = FormatName.RAW,
     format_option: _FormatOptions = None,
-    mode: Annotated[
-        Mode, typer.Option(help="append: a row for each record; upsert: the newest of each key.")
-    ] = Mode.APPEND,
+    mode: _Mode = Mode.APPEND,
     key: _Key = None,
     key_format: KeyFormat = None,
     schema_registry: SchemaRegistry = None,
     schema: _Schema = None,
     query: _Query = None,
-    event_time: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
-    ] = None,
+    event_time: _EventTime = None,
     partition_column: PartitionColumn = "date",
     partition_by: PartitionBy = None,
     sort_by: SortBy = None,
@@ -227,13 +238,7 @@ def load(
     max_rejects: _MaxRejects = "5%",
     dead_letters_topic: _DeadLettersTopic = None,
     maintain_every: _MaintainEvery = None,
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Show what the load would create, change, read and reject, and write nothing.",
-        ),
-    ] = False,
+    plan: _Plan = False,
     engine: Annotated[Engine, typer.Option(help="Where tasks run.")] = Engine.SPARK,
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     option: SourceOptions = None,
@@ -359,13 +364,19 @@ def run(
         )
     else:
         dead_letters = f", {counted(progress.dead_letters, 'dead letter')}"
-        print(
+        print_done(
             f"{progress.rows:,} rows{dead_letters} into {settings.table} in {seconds:.2f} s "
             f"({human_bytes(progress.bytes / seconds)}/s, "
-            f"{counted(progress.batches, 'batch', 'batches')})"
+            f"{counted(progress.batches, 'batch', 'batches')})",
+            str(settings.table),
+            progress.batches,
+            progress.rows,
+            progress.dead_letters,
+            progress.bytes,
+            round(seconds, 3),
         )
         if progress.dead_letters:
-            print(f"not read: {in_words(progress.reasons)}")
+            print_note(f"not read: {in_words(progress.reasons)}")
     if should_stop() and not settings.follow:
         complain("stopped before the end; the same command goes on where the table ends")
         raise typer.Exit(should_stop.exit_code)

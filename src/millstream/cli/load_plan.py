@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millstream.cli.failures import FAILED, complain
-from millstream.cli.output import counted, print_json, print_rows
+from millstream.cli.output import counted, is_for_a_person, print_cells, print_json, print_rows
 
 if TYPE_CHECKING:
     from millstream.spark.lakehouse.load_plan import LoadPlan
@@ -72,15 +72,15 @@ def _value(plan: LoadPlan) -> dict[str, Any]:
 def _print(plan: LoadPlan) -> None:
     from millstream.spark.lakehouse.reject_limit import in_words
 
+    if not is_for_a_person():
+        _print_cells(plan)
+        return
     pending = sum(max(end - start, 0) for start, end in plan.ranges.values())
     what = "would be created" if plan.is_new else "is there"
     print(f"{plan.table} {what}; {plan.load_id} would read {counted(pending, 'offset')}")
     if plan.is_waiting:
         print("its columns wait for the first record")
-    changes = [*(("add", e.name, str(e.type)) for e in plan.added)]
-    changes += [("widen", e.name, f"{e.before} → {e.after}") for e in plan.widened]
-    if plan.is_new:
-        changes = [("create", e.name, str(e.type)) for e in plan.columns]
+    changes = _changes(plan)
     if changes:
         print_rows(
             [{"change": change, "name": name, "type": kind} for change, name, kind in changes],
@@ -91,10 +91,10 @@ def _print(plan: LoadPlan) -> None:
     if plan.ranges:
         print_rows(
             [
-                {"partition": str(each), "from": start, "to": end}
+                {"topic": each.topic, "partition": each.partition, "from": start, "to": end}
                 for each, (start, end) in sorted(plan.ranges.items())
             ],
-            {"partition": "PARTITION", "from": "FROM", "to": "TO"},
+            {"topic": "TOPIC", "partition": "PARTITION", "from": "FROM", "to": "TO"},
         )
     if plan.rejected:
         print(
@@ -103,3 +103,23 @@ def _print(plan: LoadPlan) -> None:
         )
     elif plan.looked_at:
         print(f"{counted(plan.looked_at, 'record')} decoded, no dead letters")
+
+
+def _changes(plan: LoadPlan) -> list[tuple[str, str, str]]:
+    """Return what becomes of columns: what, name and type."""
+    if plan.is_new:
+        return [("create", each.name, str(each.type)) for each in plan.columns]
+    added = [("add", each.name, str(each.type)) for each in plan.added]
+    widened = [("widen", each.name, f"{each.before} → {each.after}") for each in plan.widened]
+    return added + widened
+
+
+def _print_cells(plan: LoadPlan) -> None:
+    """Print rows for a pipe: the table, what the row is about, and what it says of it."""
+    table = str(plan.table)
+    for change in _changes(plan):
+        print_cells([table, "column", *change])
+    for each, (start, end) in sorted(plan.ranges.items()):
+        print_cells([table, "partition", each.topic, each.partition, start, end])
+    for reason, count in plan.reasons.items():
+        print_cells([table, "dead letters", reason, count])

@@ -11,12 +11,12 @@ import typer
 from millstream.cli.arguments import AsJson
 from millstream.cli.coordinator_text import DECODERS
 from millstream.cli.log_dump import dump_file
-from millstream.cli.log_dump_text import text_lines
+from millstream.cli.log_dump_text import cells, text_lines
 from millstream.cli.log_explain import explain
 from millstream.cli.log_migrate import migrate
 from millstream.cli.log_tree import tree
 from millstream.cli.log_verify import verify
-from millstream.cli.output import print_line
+from millstream.cli.output import is_for_a_person, print_cells, print_line
 from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 app = typer.Typer(help="The files of a log.", no_args_is_help=True)
@@ -67,8 +67,9 @@ def dump(
 ) -> None:
     """Print what files hold: a line for each batch, index entry or line.
 
-    With --json each is one JSON object. A damaged file is printed up to the damage, and the exit
-    code is 1. Of a file that recovery kept aside (.log.damaged-…) every whole batch is printed.
+    Into a pipe go cells, the file first; with --json each is one JSON object. A damaged file is
+    printed up to the damage, and the exit code is 1. Of a file that recovery kept aside
+    (.log.damaged-…) every whole batch is printed.
     """
     decoder = None if decode is None else DECODERS[_TOPICS[decode]]
     for number, path in enumerate(files):
@@ -76,6 +77,10 @@ def dump(
         if as_json:
             for entry in entries:
                 print_line(entry)
+            continue
+        if not is_for_a_person():
+            for row in cells(entries):
+                print_cells([str(path), *row])
             continue
         if len(files) > 1:
             print(f"{'' if number == 0 else chr(10)}{path}")

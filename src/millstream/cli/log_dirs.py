@@ -52,6 +52,8 @@ def describe(
     one, and its offset lag is what is still to be copied.
     """
     with open_admin(bootstrap_server) as admin:
+        if topics:
+            admin.describe_topics(topics).get_all()  # one that is missing is no empty list
         found = _directories(admin)
     if as_json:
         print_json([_as_json(broker, each, topics) for broker, each in found])

@@ -1,4 +1,5 @@
-"""What `log dump` shows to a person: a heading and aligned columns for each kind of file.
+"""What `log dump` shows: to a person a heading and aligned columns for each kind of file, to a pipe
+cells.
 
 Lines are written as they are read, so a large file begins at once; widths are therefore fixed.
 """
@@ -12,6 +13,7 @@ from itertools import chain, islice
 from typing import Final
 
 from millstream.cli.log_dump import Entry
+from millstream.cli.output import Cell
 from millstream.model.errors import MillstreamError
 
 _BATCH: Final = "{:>11} {:>9}  {:>21} {:>7} {:>5}  {:<7} {:<33} {}"
@@ -88,6 +90,54 @@ def _batch_lines(entry: Entry) -> Iterator[str]:
     ).rstrip()
     for record in records or () if "marker" not in entry else ():
         yield record_text(record, offset_width=_OFFSET_END)
+
+
+def cells(entries: Iterable[Entry]) -> Iterator[list[Cell]]:
+    """Yield rows for a pipe. What a log holds begins with its kind: a batch, a record of the batch
+    before it, zeros, or bytes that are damaged.
+    """
+    for entry in entries:
+        if "zeros" in entry or "damaged" in entry:
+            kind = "zeros" if "zeros" in entry else "damaged"
+            yield [kind, _cell(entry["position"]), _cell(entry[kind])]
+        elif "codec" in entry:
+            yield from _batch_cells(entry)
+        else:
+            yield [_cell(value) for value in entry.values()]
+
+
+def _batch_cells(entry: Entry) -> Iterator[list[Cell]]:
+    offset = entry.get("offset")
+    yield [
+        "batch",
+        *(_cell(entry[name]) for name in ("position", "size")),
+        *(_cell(entry.get(name, offset)) for name in ("base_offset", "last_offset")),
+        *(_cell(entry.get(name)) for name in ("count", "leader_epoch", "codec")),
+        _cell(entry["timestamp_type"]),
+        *(
+            _cell(entry.get(name, entry.get("timestamp")))
+            for name in ("base_timestamp", "max_timestamp")
+        ),
+        "; ".join(_notes(entry)) or None,
+    ]
+    records = entry.get("records")
+    assert isinstance(records, list | None)
+    for record in records or () if "marker" not in entry else ():
+        yield record_cells(record)
+
+
+def record_cells(record: Mapping[str, object]) -> list[Cell]:
+    """Return the cells of a record as ``dump_file`` gives it: offset, time, key, value; what is no
+    text is in base64.
+    """
+    found = (record.get(name, record.get(f"{name}_base64")) for name in ("key", "value"))
+    return ["record", _cell(record["offset"]), _cell(record["timestamp"]), *map(_cell, found)]
+
+
+def _cell(value: object) -> Cell:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _times(entry: Entry) -> str:

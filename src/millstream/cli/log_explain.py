@@ -12,7 +12,7 @@ import typer
 from millstream.cli.arguments import AsJson, UsageError, timestamp_ms
 from millstream.cli.failures import FAILED
 from millstream.cli.log_dump import describe_entry, describe_record
-from millstream.cli.log_dump_text import moment, record_text
+from millstream.cli.log_dump_text import moment, record_cells, record_text
 from millstream.cli.log_files import DataDirectories, find_partition
 from millstream.cli.log_lookup import (
     Compared,
@@ -21,7 +21,14 @@ from millstream.cli.log_lookup import (
     look_up_offset,
     look_up_timestamp,
 )
-from millstream.cli.output import counted, human_bytes, print_line
+from millstream.cli.output import (
+    Cell,
+    counted,
+    human_bytes,
+    is_for_a_person,
+    print_cells,
+    print_line,
+)
 from millstream.records.batch import Batch
 from millstream.storage.directory import LOG, PartitionDirectory, file_name
 
@@ -69,11 +76,41 @@ def explain(
     if as_json:
         for step in _steps(lookup):
             print_line(step)
+    elif not is_for_a_person():
+        place: list[Cell] = [
+            directory.topic_partition.topic,
+            directory.topic_partition.partition,
+        ]
+        for row in _cells(lookup):
+            print_cells([*place, *row])
     else:
         for line in _lines(directory, lookup, target, is_time=offset is None):
             print(line)
     if lookup.record is None:
         raise typer.Exit(FAILED)
+
+
+def _cells(lookup: Lookup) -> Iterator[list[Cell]]:
+    """Yield rows for a pipe: what the row is about, and what it says of it."""
+    yield ["log", lookup.log_start_offset, lookup.log_end_offset, lookup.segment_count]
+    yield ["segment", file_name(lookup.segment.base_offset, LOG), lookup.segment.size]
+    if lookup.time_index is not None:
+        yield ["time index", lookup.time_index.chosen, lookup.time_index.entries]
+    yield ["offset index", lookup.offset_index.chosen, lookup.offset_index.entries]
+    yield ["position", lookup.position]
+    for each in lookup.scanned:
+        yield [
+            "batch",
+            each.position,
+            each.first_offset,
+            each.last_offset,
+            each.size,
+            each.is_valid,
+        ]
+    if lookup.damage is not None:
+        yield ["damage", lookup.damage]
+    elif lookup.record is not None:
+        yield record_cells(describe_record(lookup.record))
 
 
 def _steps(lookup: Lookup) -> Iterator[dict[str, object]]:

@@ -9,7 +9,7 @@ import typer
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import CommandFailedError
 from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
-from millstream.cli.output import counted, human_bytes, print_line
+from millstream.cli.output import counted, human_bytes, print_done, print_line, print_note
 from millstream.cli.progress import Progress
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Lock
@@ -77,14 +77,22 @@ def _tell(segment: MigratedSegment, *, dry_run: bool, as_json: bool) -> None:
     if segment.torn_bytes:
         verb = "would be" if dry_run else "were"
         said += f"; {segment.torn_bytes} bytes at the end were no whole message and {verb} left out"
-    print(said)
+    print_done(
+        said,
+        segment.path,
+        segment.messages,
+        None if dry_run else segment.records,
+        segment.old_bytes,
+        None if dry_run else segment.new_bytes,
+        segment.torn_bytes,
+    )
 
 
 def _sum_up(migrated: list[MigratedSegment], partitions: int, *, dry_run: bool) -> None:
     if not migrated:
         where = counted(partitions, "partition")
-        print(f"nothing to convert in {where}: all messages are in format 2")
+        print_note(f"nothing to convert in {where}: all messages are in format 2")
         return
     verb = "to convert (nothing was changed)" if dry_run else "converted"
     old_bytes = sum(segment.old_bytes for segment in migrated)
-    print(f"{counted(len(migrated), 'segment')}, {human_bytes(old_bytes)}, {verb}")
+    print_note(f"{counted(len(migrated), 'segment')}, {human_bytes(old_bytes)}, {verb}")

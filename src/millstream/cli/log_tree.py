@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +11,15 @@ from typing import TYPE_CHECKING, Final
 from millstream.cli.arguments import AsJson
 from millstream.cli.log_dump import dump_file
 from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
-from millstream.cli.output import counted, human_bytes, print_line
+from millstream.cli.output import (
+    counted,
+    human_bytes,
+    is_for_a_person,
+    print_cells,
+    print_line,
+)
 from millstream.model.errors import MillstreamError
+from millstream.model.topic import TopicPartition
 from millstream.storage.damaged_files import parse_damaged_name
 from millstream.storage.directory import (
     LOG,
@@ -33,7 +39,6 @@ from millstream.storage.time_index import TimeIndex
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-_PIPE_WIDTH: Final = 400
 _INDEX_ENTRY_BYTES: Final = {OFFSET_INDEX: OffsetIndex.entry.size, TIME_INDEX: TimeIndex.entry.size}
 
 
@@ -52,6 +57,7 @@ class SegmentSizes:
 class PartitionSizes:
     """What lies in a partition's directory."""
 
+    topic_partition: TopicPartition
     name: str
     kind: str
     topic_id: str | None
@@ -70,12 +76,18 @@ class PartitionSizes:
 def tree(directory: DirectoryArgument, as_json: AsJson = False) -> None:
     """Draw the partitions of a log directory, their segments and sizes.
 
-    With --json a line for each partition. A broker may be running.
+    Into a pipe goes a line for each segment: topic, partition, what the directory is, file, bytes,
+    entries of the offset index and of the time index, aborted transactions. With --json a line for
+    each partition. A broker may be running.
     """
     selection = select_logs(directory)
     if as_json:
         for partition in _partitions(selection):
             print_line(_as_json(partition))
+        return
+    if not is_for_a_person():
+        for partition in _partitions(selection):
+            _print_segments(partition)
         return
     _print_tree(selection, list(_partitions(selection)))
 
@@ -94,7 +106,9 @@ def _measure(directory: PartitionDirectory, kind: DirectoryKind) -> PartitionSiz
                 sizes[entry.name] = entry.stat().st_size
             except FileNotFoundError:
                 continue  # deleted while we look
-    found = PartitionSizes(directory.name, kind.value, _topic_id(directory))
+    found = PartitionSizes(
+        directory.topic_partition, directory.name, kind.value, _topic_id(directory)
+    )
     for name in sorted(sizes):
         parsed = parse_file_name(name)
         if parse_damaged_name(name) is not None:
@@ -170,10 +184,28 @@ def _print_tree(selection: LogSelection, partitions: list[PartitionSizes]) -> No
     root = Tree(f"{selection.log_directory}  {size}{used}")
     for partition in partitions:
         _add(root, partition)
-    # Into a pipe goes every line whole, however long.
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    console = Console(markup=False, highlight=False, width=width)
-    console.print(root)
+    Console(markup=False, highlight=False).print(root)
+
+
+def _print_segments(partition: PartitionSizes) -> None:
+    place = (
+        partition.topic_partition.topic,
+        partition.topic_partition.partition,
+        partition.kind or "current",
+    )
+    for each in partition.segments:
+        print_cells(
+            [
+                *place,
+                file_name(each.base_offset, LOG),
+                each.log_bytes,
+                each.index_entries,
+                each.time_index_entries,
+                each.aborted_transactions,
+            ]
+        )
+    for name, size in partition.damaged_files.items():
+        print_cells([*place, name, size, None, None, None])
 
 
 def _add(root: Tree, partition: PartitionSizes) -> None:

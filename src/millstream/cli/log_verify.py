@@ -10,7 +10,7 @@ import typer
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import FAILED
 from millstream.cli.log_files import DirectoryArgument, LogSelection, select_logs
-from millstream.cli.output import counted, human_bytes, print_line
+from millstream.cli.output import counted, human_bytes, print_done, print_line, print_note
 from millstream.cli.progress import Progress
 from millstream.model.topic import TopicPartition
 from millstream.storage.directory import DirectoryKind
@@ -93,7 +93,8 @@ class _Found:
                 continue
             name = os.path.relpath(problem.path, self._selection.log_directory)
             position = "" if problem.position is None else f" @{problem.position}"
-            print(f"{name}{position}: {problem.what}. What happens: {problem.broker}.")
+            told = f"{name}{position}: {problem.what}. What happens: {problem.broker}."
+            print_done(told, name, problem.position, problem.what, problem.broker)
 
     def tell_kept(self, damaged_files: dict[str, int]) -> None:
         for path, size in damaged_files.items():
@@ -101,7 +102,7 @@ class _Found:
                 print_line({"file": path, "kept_bytes": size})
                 continue
             name = os.path.relpath(path, self._selection.log_directory)
-            print(
+            print_note(
                 f"{name}: {human_bytes(size)} that a recovery cut off and kept aside, for valid "
                 "records are in it. No broker reads it; `millstream log dump` does"
             )
@@ -121,7 +122,7 @@ class _Found:
             return
         live = f", in use by process {self._selection.broker_process}" if is_live else ""
         verdict = counted(self.count, "problem") if self.count else "no problems"
-        print(
+        print_note(
             f"{self._selection.log_directory}: {counted(partitions, 'partition')}, "
             f"{counted(self.segments, 'segment')}, {human_bytes(total_bytes)}{live}: {verdict}"
         )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.cli.arguments import AsJson, duration_ms, size_bytes
-from millstream.cli.output import counted, print_json
+from millstream.cli.output import Row, counted, is_for_a_person, print_json, print_rows
 from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
+
+if TYPE_CHECKING:
+    from millstream.spark.lakehouse.maintain import Maintenance
 
 
 def maintain(
@@ -46,6 +49,9 @@ def maintain(
             }
         )
         return
+    if not is_for_a_person():
+        _print_figures(done)
+        return
     print(
         f"{counted(done.compaction.removed, 'file')} joined into {done.compaction.added}, "
         f"{counted(done.expired_files, 'old file')} and {counted(done.orphans, 'orphan')} removed"
@@ -53,3 +59,15 @@ def maintain(
     largest = max((count for _, count in done.histogram), default=0) or 1
     for name, count in done.histogram:
         print(f"{name:>10}  {'#' * (40 * count // largest):<40} {count}")
+
+
+def _print_figures(done: Maintenance) -> None:
+    """Print rows for a pipe: what was done, and how many files of which size are left."""
+    figures: list[Row] = [
+        {"name": "joined", "count": done.compaction.removed},
+        {"name": "written", "count": done.compaction.added},
+        {"name": "expired", "count": done.expired_files},
+        {"name": "orphans", "count": done.orphans},
+    ]
+    figures += [{"name": f"files {size}", "count": count} for size, count in done.histogram]
+    print_rows(figures, {"name": "name", "count": "count"})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.config.quantities import counted, human_bytes, human_duration
 
@@ -15,8 +16,12 @@ __all__ = [
     "counted",
     "human_bytes",
     "human_duration",
+    "is_for_a_person",
+    "print_cells",
+    "print_done",
     "print_json",
     "print_line",
+    "print_note",
     "print_rows",
 ]
 
@@ -44,7 +49,34 @@ def print_rows(rows: Sequence[Row], columns: Mapping[str, str], *, title: str = 
         _print_table(rows, columns, title)
         return
     for row in rows:
-        print("\t".join(_text(row[key]) for key in columns))
+        print_cells([row[key] for key in columns])
+
+
+def print_done(told: str, *cells: Cell) -> None:
+    """Print what was done: a sentence on a terminal, into a pipe a row of these cells."""
+    if is_for_a_person():
+        print(told)
+    else:
+        print_cells(cells)
+
+
+def print_note(text: str) -> None:
+    """Print a sentence beside rows: on standard error where they go into a pipe, which gets
+    nothing but rows.
+    """
+    print(text, file=sys.stdout if is_for_a_person() else sys.stderr)
+
+
+def print_cells(cells: Sequence[Cell]) -> None:
+    """Print a row for a pipe; tabs and ends of lines in a cell are printed as in \\t."""
+    print("\t".join(_BREAKS.sub(_escaped, _text(cell)) for cell in cells))
+
+
+_BREAKS: Final = re.compile(r"[\t\r\n]")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return {"\t": "\\t", "\r": "\\r", "\n": "\\n"}[found[0]]
 
 
 def _print_table(rows: Sequence[Row], columns: Mapping[str, str], title: str) -> None:

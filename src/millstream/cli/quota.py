@@ -17,7 +17,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, complain, sentence
-from millstream.cli.output import Row, print_json, print_rows
+from millstream.cli.output import Row, print_done, print_json, print_rows
 from millstream.client.core.admin.access import QuotaEntity
 
 app = typer.Typer(
@@ -99,7 +99,8 @@ def set_quotas(
     }
     _alter(entity, values, bootstrap, timeout)
     for name, value in values.items():
-        print(f"{name} of {_words(entity)} is {_plain(value)}")
+        told = f"{name} of {_words(entity)} is {_plain(value)}"
+        print_done(told, *_columns(entity).values(), name, value)
 
 
 @app.command("remove")
@@ -119,7 +120,8 @@ def remove_quotas(
     values: dict[str, float | None] = dict.fromkeys(map(_name, names))
     _alter(entity, values, bootstrap, timeout)
     for name in values:
-        print(f"{_words(entity)} has no {name}")
+        told = f"{_words(entity)} has no {name}"
+        print_done(told, *_columns(entity).values(), name, None)
 
 
 def _alter(

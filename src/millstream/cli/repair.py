@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.cli.output import counted
+from millstream.cli.output import counted, print_done, print_note
 from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
 
 
@@ -19,8 +19,9 @@ def repair(table: TableArgument, storage_option: StorageOptions = None) -> None:
     mended = found.remove_duplicates()
     mended += dead_letters.remove_duplicates() if dead_letters.exists() else []
     if settled:
-        print(f"{counted(settled, 'dead letter')} committed that a load had left")
+        told = f"{counted(settled, 'dead letter')} committed that a load had left"
+        print_done(told, "dead letters", settled)
     for path in mended:
-        print(f"{path}: one reference left")
+        print_done(f"{path}: one reference left", "file", path)
     if not mended and not settled:
-        print(f"{table}: every file is referenced once")
+        print_note(f"{table}: every file is referenced once")

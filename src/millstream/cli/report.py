@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millstream.cli.load import open_session
-from millstream.cli.output import counted, print_rows
+from millstream.cli.output import counted, print_note, print_rows
 from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
 
 
@@ -40,11 +40,11 @@ def report(
         [{"status": each.name, "hits": each.count} for each in figures.statuses],
         {"status": "STATUS", "hits": "HITS"},
     )
-    print(
+    print_note(
         f"{counted(figures.hits, 'hit')} of {counted(figures.clients, 'client')} in "
         f"{counted(figures.sessions, 'session')}; hits per session: median "
         f"{figures.median_session_hits:g}"
     )
     if html is not None:
         html.write_text(page(figures, title), encoding="utf-8")
-        print(f"written to {html}")
+        print_note(f"written to {html}")

@@ -52,39 +52,45 @@ _Output: TypeAlias = Annotated[
 ]
 
 
+_Form: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="auto (json or access-log if the first records are, else raw), raw, text, json, "
+        "csv, avro, protobuf or access-log.",
+    ),
+]
+_Schema: TypeAlias = Annotated[
+    str | None, typer.Option(help="A schema file, as millstream load writes one.")
+]
+_MaxRejects: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="SHARE,COUNT",
+        help="End when more records than this cannot be read, as in millstream load.",
+    ),
+]
+_Lateness: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="No record is stored behind one whose time is later by more than this: conditions "
+        "such as _timestamp < … end the reading.",
+    ),
+]
+
+
 def sql(
     query: Annotated[str, typer.Argument(metavar="SELECT…", help="Tables are topics.")],
     log_dir: _LogDirs = None,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="FORMAT",
-            help="auto (json or access-log if the first records are, else raw), raw, text, json, "
-            "csv, avro, protobuf or access-log.",
-        ),
-    ] = "auto",
+    form: _Form = "auto",
     format_option: _FormatOptions = None,
-    schema: Annotated[
-        str | None, typer.Option(help="A schema file, as millstream load writes one.")
-    ] = None,
+    schema: _Schema = None,
     topic_format: _TopicFormats = None,
     output: _Output = None,
-    max_rejects: Annotated[
-        str,
-        typer.Option(
-            metavar="SHARE,COUNT",
-            help="End when more records than this cannot be read, as in millstream load.",
-        ),
-    ] = "5%",
-    lateness: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="No record is stored behind one whose time is later by more than this: conditions "
-            "such as _timestamp < … end the reading.",
-        ),
-    ] = None,
+    max_rejects: _MaxRejects = "5%",
+    lateness: _Lateness = None,
     schema_registry: SchemaRegistry = None,
     option: SourceOptions = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -29,7 +29,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import given_settings
 from millstream.cli.failures import CommandFailedError
-from millstream.cli.output import Row, counted, print_json, print_rows
+from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.tokens import DelegationToken
 from millstream.model.principal import parse_principal
@@ -90,7 +90,7 @@ def create(
         if file is not None:
             file.write(_settings(token.token_id, secret, _mechanism()))
     if output is not None:
-        print(f"made: {token.token_id}, in {output}")
+        print_done(f"made: {token.token_id}, in {output}", "made", token.token_id, str(output))
         return
     row = {"token_id": token.token_id, "hmac": secret, **_row(token)}
     if as_json:
@@ -115,7 +115,7 @@ def renew(
     with open_admin(bootstrap, timeout) as admin:
         token = _find(admin, token_id)
         until = admin.renew_delegation_token(token.hmac, period_ms=period_ms)
-    print(f"{token_id} holds until {_moment(until)}")
+    print_done(f"{token_id} holds until {_moment(until)}", "renewed", token_id, _moment(until))
 
 
 @app.command()
@@ -136,7 +136,8 @@ def expire(
     with open_admin(bootstrap, timeout) as admin:
         token = _find(admin, token_id)
         until = admin.expire_delegation_token(token.hmac, period_ms=period_ms)
-    print(f"{token_id} {'has ended' if period_ms is None else f'ends at {_moment(until)}'}")
+    told = "has ended" if period_ms is None else f"ends at {_moment(until)}"
+    print_done(f"{token_id} {told}", "expired", token_id, _moment(until))
 
 
 @app.command("list")
@@ -159,7 +160,7 @@ def list_tokens(
     elif rows:
         print_rows(rows, _HEADINGS)
     else:
-        print(counted(0, "token"))
+        print_note(counted(0, "token"))
 
 
 def _find(admin: Admin, token_id: str) -> DelegationToken:

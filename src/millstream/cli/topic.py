@@ -23,6 +23,7 @@ from millstream.cli.output import (
     counted,
     human_bytes,
     is_for_a_person,
+    print_done,
     print_json,
     print_rows,
 )
@@ -252,7 +253,7 @@ def alter(
             admin.create_partitions({name: partitions}).get_all()
         if replication_factor is not None:
             change_replication_factor(admin, name, replication_factor)
-    print(f"altered topic {name}")
+    print_done(f"altered topic {name}", "altered", "topic", name)
 
 
 @app.command()
@@ -277,7 +278,7 @@ def _report(outcomes: Mapping[str, Outcome[T]], done: str, tolerated: set[ErrorC
     for name, outcome in outcomes.items():
         error = outcome.error
         if error is None:
-            print(f"{done} topic {name}")
+            print_done(f"{done} topic {name}", done, "topic", name)
         elif error.error not in tolerated:
             failed = True
             complain(_topic_sentence(name, error))

@@ -18,7 +18,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import Row, human_duration, print_json, print_rows
+from millstream.cli.output import Row, human_duration, print_done, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.producers import TransactionDescription
 from millstream.client.core.admin.transactions import OpenTransaction
@@ -237,7 +237,8 @@ def abort(
         if name is not None:
             _check_known(admin, name)
             fenced = admin.fence_producers([name])[name].get()
-            print(f"fenced {name}: producer {fenced.producer_id} is at epoch {fenced.epoch}")
+            told = f"fenced {name}: producer {fenced.producer_id} is at epoch {fenced.epoch}"
+            print_done(told, "fenced", name, fenced.producer_id, fenced.epoch)
             return
         assert partition is not None
         assert start_offset is not None
@@ -252,7 +253,13 @@ def abort(
             producer_epoch=found.producer.producer_epoch,
             coordinator_epoch=found.producer.coordinator_epoch,
         )
-    print(f"aborted the transaction of producer {found.producer.producer_id} in {partition}")
+    print_done(
+        f"aborted the transaction of producer {found.producer.producer_id} in {partition}",
+        "aborted",
+        topic,
+        int(index),
+        found.producer.producer_id,
+    )
 
 
 def _check_known(admin: Admin, name: str) -> None:

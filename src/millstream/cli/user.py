@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -25,7 +25,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import Row, counted, print_json, print_rows
+from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.client.core.admin.access import ScramMechanism
 from millstream.security.sasl.scram_credential import MAX_ITERATIONS, MIN_ITERATIONS
 
@@ -73,37 +73,44 @@ def list_users(
     elif rows:
         print_rows(rows, _HEADINGS)
     else:
-        print(counted(0, "user"))
+        print_note(counted(0, "user"))
     if outcomes.errors:
         raise typer.Exit(FAILED)
+
+
+_Iterations: TypeAlias = Annotated[
+    int, typer.Option(help="Rounds that a guess of the password costs.")
+]
+_PasswordFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="A file whose first line is the password."),
+]
+_DataDir: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="Add to the store of a broker that does not run."),
+]
+_Zookeeper: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--zookeeper", help="Add to the store of a cluster that does not run."),
+]
+_ZkTlsConfigFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--zk-tls-config-file",
+        help="The brokers' zookeeper.ssl.* settings, for --zookeeper over TLS.",
+    ),
+]
 
 
 @app.command()
 def add(
     name: Name,
     mechanism: Mechanisms = None,
-    iterations: Annotated[
-        int, typer.Option(help="Rounds that a guess of the password costs.")
-    ] = DEFAULT_ITERATIONS,
-    password_file: Annotated[
-        Path | None,
-        typer.Option("--password-file", help="A file whose first line is the password."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="Add to the store of a broker that does not run."),
-    ] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option("--zookeeper", help="Add to the store of a cluster that does not run."),
-    ] = None,
-    zk_tls_config_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--zk-tls-config-file",
-            help="The brokers' zookeeper.ssl.* settings, for --zookeeper over TLS.",
-        ),
-    ] = None,
+    iterations: _Iterations = DEFAULT_ITERATIONS,
+    password_file: _PasswordFile = None,
+    data_dir: _DataDir = None,
+    zookeeper: _Zookeeper = None,
+    zk_tls_config_file: _ZkTlsConfigFile = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
@@ -143,7 +150,7 @@ def add(
                 digest=digest,
                 tls_file=zk_tls_config_file,
             )
-        print(f"added: {name}")
+        print_done(f"added: {name}", "added", "user", name)
         return
     with open_admin(bootstrap, timeout) as admin:
         for each in mechanisms:
@@ -151,7 +158,7 @@ def add(
                 {name: password}, mechanism=each, iterations=iterations
             )
             outcomes[name].get()
-    print(f"added: {name}")
+    print_done(f"added: {name}", "added", "user", name)
 
 
 @app.command()
@@ -167,7 +174,7 @@ def remove(
         mechanisms = _mechanisms(mechanism) if mechanism else [each.mechanism for each in found]
         for each in mechanisms:
             admin.alter_user_scram_credentials({name: None}, mechanism=each)[name].get()
-    print(f"removed: {name}")
+    print_done(f"removed: {name}", "removed", "user", name)
 
 
 def _mechanisms(names: list[str] | None) -> list[ScramMechanism]:

@@ -99,7 +99,7 @@ def test_the_command_line(kafka: KafkaNode, capfd: pytest.CaptureFixture[str]) -
         assert main(["txn", "find-hanging", *where]) == 0
         assert capfd.readouterr().out == ""
         assert main(["txn", "abort", "--id", "typed", *where]) == 0
-        assert "fenced typed" in capfd.readouterr().out
+        assert "fenced\ttyped\t" in capfd.readouterr().out
         assert main(["txn", "list", "--state", "Sleeping", *where]) == 2
     assert main(["cluster", "features", "--json", *where]) == 0
     capfd.readouterr()

@@ -176,7 +176,7 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
     assert "Replication is limited on brokers 1 and 3" in told.stdout
     code, moving, _ = done(cluster, "--verify")
     assert code == 1
-    assert "by-command-0" in moving
+    assert "by-command\t0\t" in moving
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         assert copied(admin, place, 3) < SIZE
         for broker in (1, 3):
@@ -185,9 +185,9 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
             changes = [Change(LEADER_RATE, rate), Change(FOLLOWER_RATE, rate)]
             admin.incremental_alter_configs({resource: changes}).get_all()
         cluster.until(lambda: not admin.list_partition_reassignments(), "the end of the move")
-    code, said, _ = done(cluster, "--verify")
+    code, _, told = done(cluster, "--verify")
     assert code == 0
-    assert "lifted" in said
+    assert "lifted" in told
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         unlimited(cluster, admin)
         assert copied(admin, place, 3) >= SIZE
@@ -195,11 +195,9 @@ def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
 
 def test_a_limit_ends_with_the_reassignment(cluster: ClusterProcesses) -> None:
     place = fill(cluster, "to-the-end")
-    code, output, errors = done(
-        cluster, place.topic, "--brokers", "2", "--execute", "--throttle", "1G/s"
-    )
-    assert code == 0, errors
-    assert "moved 1 partition" in output
+    code, _, told = done(cluster, place.topic, "--brokers", "2", "--execute", "--throttle", "1G/s")
+    assert code == 0, told
+    assert "moved 1 partition" in told
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         unlimited(cluster, admin)
         assert copied(admin, place, 2) >= SIZE
@@ -213,7 +211,7 @@ def test_a_cancelled_move_leaves_no_limit(cluster: ClusterProcesses) -> None:
             cluster.until(lambda: bool(admin.list_partition_reassignments()), "a move")
         code, said, _ = done(cluster, "--cancel")
         assert code == 0
-        assert "canceled the move of cancelled-0" in said
+        assert "canceled\tcancelled\t0" in said
         process.communicate(timeout=60)
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         unlimited(cluster, admin)

@@ -114,4 +114,4 @@ def test_a_table_in_s3_of_an_sql_catalogue(
         name = str(site.settings.table)
         assert main(["audit", site.topic, name, "--bootstrap-server", site.bootstrap, *given]) == 0
         assert main(["dlq", "show", name, *given]) == 0
-        assert "2 dead letters" in capsys.readouterr().out
+        assert "2 dead letters" in capsys.readouterr().err

@@ -318,9 +318,9 @@ def test_the_audit_names_what_is_wrong(site: KeyedSite, capsys: pytest.CaptureFi
     assert main(["load", *words, "--to", history]) == 0
     capsys.readouterr()
     assert main(["audit", site.topic, history, "-b", site.bootstrap]) == 0
-    assert "7 rows, 0 gaps" in capsys.readouterr().out
+    assert "7 rows, 0 gaps" in capsys.readouterr().err
     assert main(["audit", site.topic, now, "-b", site.bootstrap]) == 0
-    assert "5 rows, one for each id, each its newest record" in capsys.readouterr().out
+    assert "5 rows, one for each id, each its newest record" in capsys.readouterr().err
     table = DeltaTable(now.removeprefix("delta:"))
     rows = table.to_pyarrow_table()
     table.delete("id = 1")

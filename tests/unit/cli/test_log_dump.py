@@ -81,6 +81,7 @@ def test_a_log_that_ends_inside_a_batch(tmp_path: Path, capfd: pytest.CaptureFix
     assert "not a whole batch" in said.err
 
 
+@pytest.mark.usefixtures("terminal")
 def test_of_what_recovery_kept_every_whole_batch_is_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,6 +83,7 @@ def test_who_holds_a_lock_is_told_without_taking_it(kafka: Path, locked: int) ->
     assert not (kafka / "no such file").exists()
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(
     "words",
     [
@@ -105,6 +106,7 @@ def test_a_live_directory_is_looked_at_and_left_alone(
         assert f"in use by process {locked}: no problems" in said(capfd)[-1]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_verify_tells_problems_and_exits_with_1(kafka: Path, capfd: Captured) -> None:
     (kafka / "moves-0" / f"{0:020d}.timeindex").unlink()
     (kafka / "replication-offset-checkpoint").write_text("0\n1\nmoves 0 99\n")
@@ -119,6 +121,7 @@ def test_verify_tells_problems_and_exits_with_1(kafka: Path, capfd: Captured) ->
     assert (total["partitions"], total["segments"], total["problems"]) == (4, 5, 2)
 
 
+@pytest.mark.usefixtures("terminal")
 def test_verify_takes_one_partition(kafka: Path, capfd: Captured) -> None:
     (kafka / "moves-0" / f"{0:020d}.timeindex").unlink()
     assert main(["log", "verify", str(kafka / "codecs-0")]) == 0
@@ -164,6 +167,7 @@ def test_explain_every_offset_and_every_time(orders: Path, capfd: Captured) -> N
         assert by_offset["value"] == f"value {n}"
 
 
+@pytest.mark.usefixtures("terminal")
 def test_explain_where_there_is_nothing(orders: Path, capfd: Captured) -> None:
     directory = str(orders / "orders-0")
     assert main(["log", "explain", directory, "--offset", "200"]) == 1
@@ -180,6 +184,7 @@ def test_explain_where_there_is_nothing(orders: Path, capfd: Captured) -> None:
     assert "holds 50 to 199" in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("terminal")
 def test_explain_passes_over_what_compaction_took(kafka: Path, capfd: Captured) -> None:
     assert main(["log", "explain", "compacted-0", "-o", "3", "-d", str(kafka)]) == 0
     lines = said(capfd)
@@ -214,6 +219,7 @@ def test_tree_as_json(kafka: Path, capfd: Captured) -> None:
     assert segment["index_entries"] == 6  # type: ignore[index]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_migrate_and_verify(old_kafka: Path, capfd: Captured) -> None:
     assert main(["log", "migrate", "--dry-run", "--json", str(old_kafka)]) == 0
     planned = [each["file"] for each in objects(capfd)]
@@ -256,6 +262,7 @@ def test_dump_of_old_formats(capfd: Captured) -> None:
     assert "magic 0" in said(capfd)[1]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_dump_for_a_person(kafka: Path, capfd: Captured) -> None:
     directory = kafka / "moves-0"
     files = [directory / f"{0:020d}.log", directory / f"{0:020d}.index", kafka / "meta.properties"]
@@ -268,6 +275,7 @@ def test_dump_for_a_person(kafka: Path, capfd: Captured) -> None:
     assert "value=0-1" in said(capfd)[3]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_dump_marks_what_is_wrong_and_ends_there(kafka: Path, capfd: Captured) -> None:
     path = kafka / "moves-0" / f"{0:020d}.log"
     data = bytearray(path.read_bytes())
@@ -281,6 +289,7 @@ def test_dump_marks_what_is_wrong_and_ends_there(kafka: Path, capfd: Captured) -
     assert "the batch at offset 0, position 0, fails its CRC" in captured.err
 
 
+@pytest.mark.usefixtures("terminal")
 def test_dump_shows_preallocated_zeros(kafka: Path, capfd: Captured) -> None:
     path = kafka / "moves-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes() + bytes(50))
@@ -303,6 +312,7 @@ def damaged_batch(orders: Path, offset: int) -> tuple[Path, int]:
     return path, position
 
 
+@pytest.mark.usefixtures("terminal")
 def test_explain_ends_at_damage(orders: Path, capfd: Captured) -> None:
     _, position = damaged_batch(orders, 123)
     for target in (["-o", "123"], ["-t", f"@{NOW_MS + 123}"]):
@@ -333,6 +343,7 @@ def test_explain_says_where_no_batch_begins(orders: Path, capfd: Captured) -> No
     )
 
 
+@pytest.mark.usefixtures("terminal")
 def test_files_that_recovery_kept_are_known(kafka: Path, capfd: Captured) -> None:
     name = f"{0:020d}.log.damaged-313"
     (kafka / "codecs-0" / name).write_bytes(bytes(1500))
@@ -346,3 +357,28 @@ def test_files_that_recovery_kept_are_known(kafka: Path, capfd: Captured) -> Non
     codecs = next(each for each in objects(capfd) if each["partition"] == "codecs-0")
     assert codecs["damaged_files"] == [{"name": name, "bytes": 1500}]
     assert name not in str(codecs["other_files"])
+
+
+def test_into_a_pipe_go_rows_with_topic_and_partition(kafka: Path, capfd: Captured) -> None:
+    def rows(*words: str) -> list[list[str]]:
+        assert main(["log", *words]) == 0
+        return [line.split("\t") for line in said(capfd)]
+
+    name = "00000000000000000000.log"
+    tree = rows("tree", str(kafka))
+    assert tree[0] == ["codecs", "0", "current", name, "2540", "6", "7", "0"]
+    assert {len(each) for each in tree} == {8}
+    path = str(kafka / "moves-0" / name)
+    dumped = rows("dump", path, "--records")
+    assert {each[0] for each in dumped} == {path}
+    assert [each[1] for each in dumped[:5]] == ["batch", "record", "record", "record", "batch"]
+    assert dumped[0][2:8] == ["0", "91", "0", "2", "3", "0"]
+    index = rows("dump", str(kafka / "codecs-0" / name.replace(".log", ".index")))
+    assert [each[1:] for each in index[:2]] == [["7", "313"], ["11", "626"]]
+    found = rows("explain", "codecs-0", "--offset", "33", "--data-dir", str(kafka))
+    assert {tuple(each[:2]) for each in found} == {("codecs", "0")}
+    assert [each[2] for each in found] == [
+        *("log", "segment", "offset index", "position", "batch", "batch", "batch", "record")
+    ]
+    assert found[-1][3] == "33"
+    assert rows("verify", str(kafka)) == []

@@ -58,7 +58,7 @@ def test_the_first_user_of_a_broker(
     directory = tmp_path / "data"
     words = ["user", "add", "a/b ann", "--data-dir", str(directory), "--password-file", password]
     assert main(words) == 0
-    assert capsys.readouterr().out == "added: a/b ann\n"
+    assert capsys.readouterr().out == "added\tuser\ta/b ann\n"
     value = stored(directory, "/config/users/a%2Fb%20ann")
     assert set(value) == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
     for name, text in value.items():

@@ -26,7 +26,7 @@ WAITS = {
 def address() -> Iterator[str]:
     """A port that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        yield "127.0.0.1:{}".format(server.getsockname()[1])
+        yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 def settings(address: str, *names: str) -> dict[str, object]:
