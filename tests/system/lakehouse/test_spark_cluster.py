@@ -1,11 +1,11 @@
-"""Loads on a Spark standalone cluster: driver and workers are processes that share no
+"""Loads and queries on a Spark standalone cluster: driver and workers are processes that share no
 directory but Python's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,9 @@ from tests.object_store import S3Server
 from tests.spark_cluster import SparkCluster, can_hide
 from tests.system.lakehouse.topic_site import TopicSite
 
+from millstream.client import Admin, Consumer
+from millstream.client.core.admin.topics import NewTopic
+from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.table import parse_table_name
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -147,3 +150,52 @@ def test_a_worker_that_is_killed_costs_no_record(
     assert out.startswith(f"{count:,} rows"), out
     assert any("executor" in line.lower() for line in told), "Spark has lost an executor"
     assert in_delta(site, server) == list(range(count))
+
+
+COPY = """
+import sys
+from millstream.spark import session
+
+bootstrap, source, target, again, checkpoint, master = sys.argv[1:]
+spark = session("copy", master=master, settings={"spark.sql.shuffle.partitions": "2"})
+rows = spark.read.format("millstream").option("kafka.bootstrap.servers", bootstrap)
+rows = rows.option("subscribe", source).load()
+print("batch", rows.selectExpr("count(distinct partition, offset)").collect()[0][0], flush=True)
+writer = rows.select("key", "value").write.format("millstream").mode("append")
+writer.option("kafka.bootstrap.servers", bootstrap).option("topic", target).save()
+print("written", flush=True)
+stream = spark.readStream.format("millstream").option("kafka.bootstrap.servers", bootstrap)
+stream = stream.option("subscribe", source).option("startingOffsets", "earliest")
+stream = stream.option("maxOffsetsPerTrigger", "1500").load().select("key", "value")
+query = stream.writeStream.format("millstream").option("kafka.bootstrap.servers", bootstrap)
+query = query.option("topic", again).option("checkpointLocation", checkpoint)
+query.trigger(availableNow=True).start().awaitTermination()
+spark.stop()
+"""
+
+
+@pytest.mark.long
+def test_sources_and_sinks(site: TopicSite, cluster: SparkCluster, lake: Path) -> None:
+    """The checkpoint lies with the driver."""
+    write(site, COUNT)
+    copies = (f"{site.topic}-copy", f"{site.topic}-again")
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.create_topics([NewTopic(name, 2) for name in copies]).get_all()
+    words = (site.bootstrap, site.topic, *copies, (lake / "checkpoint").as_uri(), cluster.master)
+    done = cluster.run(*words, python=["-c", COPY])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"batch {COUNT}" in done.stdout
+    for name in copies:
+        assert numbers(site.bootstrap, name) == list(range(COUNT))
+
+
+def numbers(bootstrap: str, topic: str) -> Sequence[int]:
+    with Consumer(bootstrap_servers=bootstrap, isolation_level="read_committed") as consumer:
+        places = [TopicPartition(topic, number) for number in range(2)]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        found: list[int] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            found += [json.loads(record.value or b"")["n"] for record in consumer.poll(1)]
+        return sorted(found)
