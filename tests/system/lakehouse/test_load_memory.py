@@ -1,0 +1,31 @@
+"""A longer topic takes a load longer, and no more memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.broker_process import BrokerProcess
+from tests.system.lakehouse.load_memory import fill, measure
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+
+MEGABYTE = 1_000_000
+SHORT, LONG = 60 * MEGABYTE, 360 * MEGABYTE
+
+
+def test_six_times_the_topic(
+    broker: BrokerProcess, new_topic: Callable[[], str], tmp_path: Path
+) -> None:
+    peaks = []
+    for size in (SHORT, LONG):
+        topic = f"{new_topic()}-{size}"
+        records = fill(broker.bootstrap, topic, size)
+        directory = tmp_path / topic
+        rows, peak = measure(broker.bootstrap, topic, directory, kind="parquet", batch_size="10MB")
+        assert rows == records
+        peaks.append(peak)
+    # Allocators keep pages that they have given out once. Had the load kept what it has read, it
+    # would have taken 300 MB more.
+    assert peaks[1] - peaks[0] < (LONG - SHORT) * 2 // 3, peaks
