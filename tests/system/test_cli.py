@@ -629,3 +629,33 @@ def test_a_reader_that_has_seen_enough(
         consumer.stdout.close()
         consumer.wait(20)
         assert consumer.stderr.read() == b""
+
+
+def test_a_shell_completes_names_of_the_cluster(broker: BrokerProcess, cli: Cli) -> None:
+    for name in ("tabbed-one", "tabbed-two"):
+        assert cli("topic", "create", name).code == 0
+
+    def completed(*words: str, where: str = broker.bootstrap) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "millstream.cli.main"],
+            env={
+                **os.environ,
+                "MILLSTREAM_BOOTSTRAP_SERVERS": where,
+                "_MILLSTREAM_COMPLETE": "complete_bash",
+                "COMP_WORDS": " ".join(["millstream", *words]),
+                "COMP_CWORD": str(len(words)),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert not done.stderr
+        return done.stdout.split()
+
+    assert completed("topic", "describe", "tabbed-") == ["tabbed-one", "tabbed-two"]
+    assert completed("acl", "add", "--topic", "tabbed-t") == ["tabbed-two"]
+    assert completed("topic", "delete-r") == ["delete-records"]
+    at = ("-b", broker.bootstrap)
+    assert completed("consume", *at, "tabbed-o", where="127.0.0.1:1") == ["tabbed-one"]
+    assert completed("consume", "tabbed-o", where="127.0.0.1:1") == [], "and no word of an error"
