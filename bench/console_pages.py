@@ -44,6 +44,7 @@ FILLED = 50
 COMMITTED_AT_ONCE = 1_000
 GROUPS, PARTITIONS_OF_GROUP = 50, 200
 TARGET_S = 1.0
+PATIENCE_S = 120.0
 BUSY = "topic-0000"
 BIG_GROUP = "all-partitions"
 FILTERED = "from=oldest&filter=value.number%20%3D%3D%20777"
@@ -77,6 +78,17 @@ PAGES = {
 }
 
 
+def commit(admin: Admin, group: str, offsets: dict[TopicPartition, int]) -> None:
+    """Set offsets of a group. Apache Kafka's broker hears of a topic some time after its making."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        outcomes = admin.alter_group_offsets(group, offsets)
+        if not outcomes.errors or time.monotonic() > deadline_s:
+            outcomes.get_all()
+            return
+        time.sleep(0.5)
+
+
 def fill(bootstrap: str) -> None:
     """Make the topics, records in some of them, and the groups."""
     names = [f"topic-{number:04}" for number in range(TOPICS)]
@@ -85,7 +97,7 @@ def fill(bootstrap: str) -> None:
             some = names[first : first + CREATED_AT_ONCE]
             admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in some]).get_all()
             if first == 0:  # the topic of offsets is made while the broker has little to do
-                admin.alter_group_offsets(BIG_GROUP, {TopicPartition(BUSY, 0): 0}).get_all()
+                commit(admin, BIG_GROUP, {TopicPartition(BUSY, 0): 0})
         with Producer({"bootstrap.servers": bootstrap}) as producer:
             for number in range(RECORDS):
                 producer.send(BUSY, json.dumps({"number": number, "path": "/x" * 40}), str(number))
@@ -95,11 +107,11 @@ def fill(bootstrap: str) -> None:
         everywhere = [TopicPartition(name, each) for name in names for each in range(PARTITIONS)]
         for first in range(0, len(everywhere), COMMITTED_AT_ONCE):
             some_of = dict.fromkeys(everywhere[first : first + COMMITTED_AT_ONCE], 0)
-            admin.alter_group_offsets(BIG_GROUP, some_of).get_all()
+            commit(admin, BIG_GROUP, some_of)
         for number in range(GROUPS):
             first = number * PARTITIONS_OF_GROUP
             some_of = dict.fromkeys(everywhere[first : first + PARTITIONS_OF_GROUP], 0)
-            admin.alter_group_offsets(f"reader-{number:02}", some_of).get_all()
+            commit(admin, f"reader-{number:02}", some_of)
 
 
 @contextmanager

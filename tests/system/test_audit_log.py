@@ -166,7 +166,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("destination", ["file", "topic"])
+@pytest.mark.parametrize("destination", [pytest.param("file", marks=pytest.mark.long), "topic"])
 def test_who_did_what(tmp_path: Path, destination: str) -> None:
     path = tmp_path / "audit.log"
     settings = SASL | to(destination, EVERY_KIND) | {"audit.log.file.path": str(path)}

@@ -156,7 +156,7 @@ def brokers_of(bootstrap: str) -> list[int]:
     ("option", "process", "name"),
     [
         (None, str(Path("a place with spaces") / "keeper"), "the keeper"),
-        ("--zookeeper", "ZooKeeperServerMain", "ZooKeeper"),
+        pytest.param("--zookeeper", "ZooKeeperServerMain", "ZooKeeper", marks=pytest.mark.long),
     ],
     ids=["keeper", "zookeeper"],
 )

@@ -93,6 +93,7 @@ def test_the_page(tmp_path: Path) -> None:
         assert lag(broker.bootstrap, "work") == 0
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_on_the_way(tmp_path: Path) -> None:
     """Nothing is lost; what was on its way may come twice."""
     with BrokerProcess(tmp_path / "broker") as broker:

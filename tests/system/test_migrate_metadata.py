@@ -16,6 +16,7 @@ from tests.zookeeper_server import ensemble
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
+@pytest.mark.long
 def test_topics_groups_and_transactions_are_there_afterwards(tmp_path: Path) -> None:
     values = [str(number) for number in range(50)]
     with ensemble(tmp_path / "zookeeper") as zookeeper:

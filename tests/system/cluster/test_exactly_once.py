@@ -15,6 +15,7 @@ from tests.system.cluster import exactly_once
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
+@pytest.mark.long
 def test_each_input_is_counted_once_through_four_kills(tmp_path: Path) -> None:
     with millstream_trio(tmp_path) as nodes:
         outcome = exactly_once.run(nodes, tmp_path, records=20_000, kills=4)

@@ -148,6 +148,7 @@ def done(cluster: ClusterProcesses, *arguments: str) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+@pytest.mark.long
 def test_a_reassignment_by_command_is_limited_and_can_be_left_alone(
     cluster: ClusterProcesses,
 ) -> None:

@@ -44,6 +44,7 @@ def older(tmp_path: Path) -> Path:
     return source
 
 
+@pytest.mark.long
 def test_brokers_are_upgraded_in_turn_and_nothing_is_lost(tmp_path: Path, older: Path) -> None:
     with ClusterProcesses(
         tmp_path / "cluster",
