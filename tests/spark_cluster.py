@@ -31,6 +31,7 @@ _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 DRIVER_S: Final = 400.0
 _DAEMON: Final = "org.apache.spark.deploy"
 _RAN: Final = re.compile(r"Finished task \S+ in stage")
+_CHATTER: Final = re.compile(r"\S+ \S+ INFO ")
 _HIDE: Final = 'for each in $HIDDEN; do mount -t tmpfs none "$each" || exit 1; done; exec "$@"'
 
 
@@ -146,7 +147,13 @@ class SparkCluster:
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a driver to its end: a command of `millstream`, or what ``python`` says."""
-        with self.driver(*words, python=python, settings=settings, variables=variables) as process:
+        return self._to_its_end(
+            self.driver(*words, python=python, settings=settings, variables=variables)
+        )
+
+    @staticmethod
+    def _to_its_end(driver: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
+        with driver as process:
             try:
                 out, err = process.communicate(timeout=DRIVER_S)
             except subprocess.TimeoutExpired:
@@ -154,7 +161,8 @@ class SparkCluster:
                 raise AssertionError(process.communicate()[1][-3000:]) from None
             finally:
                 process.kill()
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        told = "".join(line for line in err.splitlines(True) if not _CHATTER.match(line))
+        return subprocess.CompletedProcess(process.args, process.returncode, out, told)
 
     def driver(
         self,
@@ -164,7 +172,28 @@ class SparkCluster:
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """Start a driver, whose directory is its own."""
-        home = self.directory / "driver"
+        program = [sys.executable, *(python or ("-m", "millstream.cli.main")), *words]
+        return self._start_driver(program, self.directory / "driver", settings, variables)
+
+    def submit(
+        self, job: Path, *, archive: Path, python: str, variables: Mapping[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        """Give a job to `spark-submit`, in the job's directory, with an archive of packages."""
+        program = [
+            *("bash", str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master),
+            *("--archives", f"{archive}#packages"),
+            *("--conf", "spark.executorEnv.PYTHONPATH=packages", str(job)),
+        ]
+        own = {"PYTHONPATH": "packages", "PYSPARK_PYTHON": python, **variables}
+        return self._to_its_end(self._start_driver(program, job.parent, {}, own))
+
+    def _start_driver(
+        self,
+        program: Sequence[str],
+        home: Path,
+        settings: Mapping[str, str] | None,
+        variables: Mapping[str, str] | None,
+    ) -> subprocess.Popen[str]:
         for name in ("tmp", "home", "conf"):
             (home / name).mkdir(parents=True, exist_ok=True)
         chosen = {
@@ -175,9 +204,8 @@ class SparkCluster:
         }
         lines = "".join(f"{name} {text}\n" for name, text in chosen.items())
         (home / "conf" / "spark-defaults.conf").write_text(lines)
-        program = list(python) or ["-m", "millstream.cli.main"]
         return subprocess.Popen(
-            [sys.executable, *program, *words],
+            program,
             env=environment(home) | {"SPARK_CONF_DIR": str(home / "conf"), **(variables or {})},
             cwd=home,
             stdin=subprocess.DEVNULL,

@@ -5,6 +5,7 @@ directory but Python's.
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyiceberg.catalog import load_catalog
 from tests.broker_process import BrokerProcess
 from tests.iceberg_rest import RestCatalogMissingError, RestCatalogServer
 from tests.object_store import S3Server
+from tests.packed_python import bare_python, pack
 from tests.spark_cluster import SparkCluster, can_hide
 from tests.system.lakehouse.topic_site import TopicSite
 
@@ -150,6 +152,55 @@ def test_a_worker_that_is_killed_costs_no_record(
     assert out.startswith(f"{count:,} rows"), out
     assert any("executor" in line.lower() for line in told), "Spark has lost an executor"
     assert in_delta(site, server) == list(range(count))
+
+
+JOB = """
+import json, os
+from pyspark.sql import SparkSession
+from millstream.spark.lakehouse.jobs import run_load
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import parse_table_name
+
+bootstrap, topic, options = json.loads(os.environ["JOB"])
+spark = SparkSession.builder.getOrCreate()
+source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+run_load(
+    LoadSettings(
+        source=source,
+        table=parse_table_name(f"delta:s3://lake/{topic}", storage_options=options),
+        format="json",
+        driver_bytes=0,
+    ),
+    make_session=lambda: spark,
+    give_back=lambda session: None,
+)
+rows = spark.read.format("millstream").options(**source).load()
+print("rows", rows.selectExpr("count(distinct partition, offset)").collect()[0][0])
+spark.stop()
+"""
+
+
+@pytest.mark.long
+def test_a_job_whose_python_has_what_is_packed_for_it_and_nothing_else(
+    site: TopicSite, cluster: SparkCluster, server: S3Server, tmp_path: Path
+) -> None:
+    """What docs/spark-clusters.md says of spark-submit."""
+    python = bare_python()
+    missing = subprocess.run([python, "-c", "import pyarrow"], capture_output=True, check=False)
+    if not missing.returncode:
+        pytest.skip("the Python that the environment was made with has packages of its own")
+    write(site, COUNT)
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    done = cluster.submit(
+        job,
+        archive=pack(tmp_path),
+        python=python,
+        variables={"JOB": json.dumps([site.bootstrap, site.topic, server.options])},
+    )
+    assert done.returncode == 0, done.stdout[-3000:]  # where spark-submit has Python's errors too
+    assert f"rows {COUNT}" in done.stdout
+    assert in_delta(site, server) == list(range(COUNT))
 
 
 COPY = """
