@@ -19,6 +19,18 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Authority:
     """Signs certificates into PEM files of one directory."""
@@ -76,7 +88,15 @@ class Authority:
             .not_valid_before(begins)
             .not_valid_after(begins + life)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            # From Python 3.13 on, contexts that ssl makes by default ask for these.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
         )
+        if is_authority:
+            builder = builder.add_extension(_SIGNS, critical=True)
         if hosts:
             names = [_general_name(host) for host in hosts]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)

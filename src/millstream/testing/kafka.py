@@ -151,7 +151,12 @@ class Kafka:
             configs={key: str(value) for key, value in (settings or {}).items()},
         )
         error = self.admin.create_topics([topic])[whole].error
-        if error is not None and error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        if error is None:
+            # The broker that is asked next may hear of it later than the one that has answered.
+            deadline_s = time.monotonic() + _MOVE_TIMEOUT_S
+            while self.leader(whole) < 0 and time.monotonic() < deadline_s:
+                time.sleep(_LOOK_S)
+        elif error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
         return whole
 
@@ -240,9 +245,9 @@ class Kafka:
     # --- leaders and coordinators ----------------------------------------------------------------
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the broker that leads a partition; −1 while there is none."""
-        found = self.admin.describe_partitions([topic])
-        return found[TopicPartition(topic, partition)].leader
+        """Return the broker that leads a partition; −1 while there is none, or none is known."""
+        found = self.admin.describe_partitions([topic]).get(TopicPartition(topic, partition))
+        return -1 if found is None else found.leader
 
     def move_leader(self, topic: str, partition: int = 0, *, to: int) -> None:
         """Make a broker the leader of a partition, of which it has to be a replica in sync."""

@@ -51,7 +51,7 @@ OWN_SETTINGS: Final = (
     r"|socket\.request\.read\.timeout\.ms|auto\.create\.topics\.max\.count"
     r"|connections\.authentication\.timeout\.ms|max\.connections\.unauthenticated(\.per\.ip)?"
     r"|quota\.(consumer|producer)\.default|zookeeper\.auth\.digest|metadata\.keeper\.socket"
-    r"|metrics\.(port|host|partitions\.enable|groups\.enable)|log\.format|slow\.request\.log\.ms"
+    r"|metrics\.(port|host|partitions\.enable|groups\.enable)|log\.(format|level)|slow\.request\.log\.ms"
     r"|audit\.log\.[a-z.]+)\]"
     r": Kafka has no such field"
 )

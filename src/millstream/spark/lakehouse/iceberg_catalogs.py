@@ -25,7 +25,9 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
+from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 
 from millstream.model.errors import ConfigError
 from millstream.platform import lock_file
@@ -118,11 +120,12 @@ class OwnCatalog:
         return self._open()
 
     def _open(self) -> Catalog:
-        return SqlCatalog(
-            "millstream",
-            uri=f"sqlite:///{self.path / _CATALOG_FILE}",
-            warehouse=file_uri(self.path),
-        )
+        uri = f"sqlite:///{self.path / _CATALOG_FILE}"
+        catalog = SqlCatalog("millstream", uri=uri, warehouse=file_uri(self.path))
+        # Nobody closes a catalogue: it is to keep no connection between two questions.
+        catalog.engine.dispose()
+        catalog.engine = create_engine(uri, poolclass=NullPool)
+        return catalog
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
