@@ -1,12 +1,13 @@
 /* Avro datums into Arrow columns (Avro specification 1.12, binary encoding). */
 #include "avro.h"
 
-#include "binary_in.h"
+#include "rows_in.h"
 
 int32_t ms_avro_abi(void) { return MS_AVRO_ABI; }
 
 typedef struct {
     out_table table;
+    const ms_avro_step *steps;
     const uint8_t *end;
 } reader;
 
@@ -198,35 +199,19 @@ static const uint8_t *read_step(reader *r, const ms_avro_step *step, const uint8
     }
 }
 
+static int read_row(void *reader_, const uint8_t *data, int64_t length, int64_t written) {
+    reader *r = reader_;
+    const uint8_t *after;
+    (void)written;
+    if (length < 0) return 0;
+    r->end = data + length;
+    after = read_record(r, r->steps, data);
+    return after && after == r->end;
+}
+
 int64_t ms_avro_rows(const ms_avro_step *steps, const ms_binary_in *values, int64_t first,
                      int64_t rows, ms_out *columns, int64_t count, int64_t *written,
                      uint8_t *states, ms_fault *fault) {
-    reader r = {.table = {.columns = columns, .full = -1}};
-    fault->code = MS_OK;
-    for (int64_t row = first; row < rows; row++) {
-        const uint8_t *data, *after;
-        int64_t length;
-        if (MS_UNLIKELY(!cell_at(values, row, &data, &length))) {
-            fault->code = MS_COLUMN;
-            fault->index = row;
-            return row;
-        }
-        states[row] = 1;
-        if (length < 0) continue;
-        r.end = data + length;
-        after = read_record(&r, steps, data);
-        if (MS_LIKELY(after && after == r.end)) {
-            states[row] = 0;
-            ++*written;
-            continue;
-        }
-        take_back(columns, count, *written);
-        if (r.table.full >= 0) {
-            fault->code = MS_CAPACITY;
-            fault->index = r.table.full;
-            fault->position = r.table.need;
-            return row;
-        }
-    }
-    return rows;
+    reader r = {.table = {.columns = columns, .full = -1}, .steps = steps};
+    return read_rows(read_row, &r, &r.table, count, values, first, rows, written, states, fault);
 }

@@ -1,8 +1,8 @@
 /* JSON objects into Arrow columns. */
 #include "json_columns.h"
 
-#include "binary_in.h"
 #include "json_scan.h"
+#include "rows_in.h"
 
 #define MOST_DEEP 50
 #define MOST_EXACT (1ll << 53)
@@ -388,7 +388,8 @@ static int read_value(reader *r, int64_t column) {
 }
 
 /* One value, which is an object and nothing more, or null. */
-static int read_row(reader *r, const uint8_t *data, int64_t length, int64_t written) {
+static int read_row(void *reader_, const uint8_t *data, int64_t length, int64_t written) {
+    reader *r = reader_;
     if (length < 0) {
         for (int64_t i = 0; i < r->count; i = r->table.columns[i].end)
             if (!out_null(&r->table, i)) return 0;
@@ -407,28 +408,5 @@ int64_t ms_json_rows(const ms_json_field *fields, int64_t skip_unknown, const ms
                      int64_t *written, uint8_t *states, ms_fault *fault) {
     reader r = {.table = {.columns = columns, .full = -1}, .fields = fields, .count = count};
     r.skip_unknown = skip_unknown != 0;
-    fault->code = MS_OK;
-    for (int64_t row = first; row < rows; row++) {
-        const uint8_t *data;
-        int64_t length;
-        if (MS_UNLIKELY(!cell_at(values, row, &data, &length))) {
-            fault->code = MS_COLUMN;
-            fault->index = row;
-            return row;
-        }
-        states[row] = 1;
-        if (MS_LIKELY(read_row(&r, data, length, *written))) {
-            states[row] = 0;
-            ++*written;
-            continue;
-        }
-        take_back(columns, count, *written);
-        if (r.table.full >= 0) {
-            fault->code = MS_CAPACITY;
-            fault->index = r.table.full;
-            fault->position = r.table.need;
-            return row;
-        }
-    }
-    return rows;
+    return read_rows(read_row, &r, &r.table, count, values, first, rows, written, states, fault);
 }

@@ -4,7 +4,7 @@
  * through twice: what is there is noted for each field, then the columns are written one by one. */
 #include "protobuf.h"
 
-#include "binary_in.h"
+#include "rows_in.h"
 
 #include <stdlib.h>
 
@@ -322,35 +322,18 @@ static int put_message(reader *r, const ms_protobuf_step *step, int64_t column, 
     return column < 0 || out_struct(&r->table, column);
 }
 
+static int read_row(void *reader_, const uint8_t *data, int64_t length, int64_t written) {
+    reader *r = reader_;
+    (void)written;
+    return length >= 0 && r->slots && put_message(r, r->steps, -1, data, data + length);
+}
+
 int64_t ms_protobuf_rows(const ms_protobuf_step *steps, int64_t step_count,
                          const ms_binary_in *values, int64_t first, int64_t rows, ms_out *columns,
                          int64_t count, int64_t *written, uint8_t *states, ms_fault *fault) {
     reader r = {.table = {.columns = columns, .full = -1}, .steps = steps};
     r.slots = calloc((size_t)step_count, sizeof(slot));
-    fault->code = MS_OK;
-    for (; first < rows; first++) {
-        const uint8_t *data;
-        int64_t length;
-        if (MS_UNLIKELY(!cell_at(values, first, &data, &length))) {
-            fault->code = MS_COLUMN;
-            fault->index = first;
-            break;
-        }
-        states[first] = 1;
-        if (length < 0 || !r.slots) continue;
-        if (MS_LIKELY(put_message(&r, steps, -1, data, data + length))) {
-            states[first] = 0;
-            ++*written;
-            continue;
-        }
-        take_back(columns, count, *written);
-        if (r.table.full >= 0) {
-            fault->code = MS_CAPACITY;
-            fault->index = r.table.full;
-            fault->position = r.table.need;
-            break;
-        }
-    }
+    first = read_rows(read_row, &r, &r.table, count, values, first, rows, written, states, fault);
     free(r.slots);
     return first;
 }
