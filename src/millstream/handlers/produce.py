@@ -151,16 +151,10 @@ def handle_authorized(
     records belong to a transaction. What it may not write is TOPIC_AUTHORIZATION_FAILED, or for the
     request as a whole TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
-    try:
-        (topic,) = request.topic_data  # nearly every request names one: that costs least
-    except ValueError:
-        writable = context.connection.writable
-        if all((topic.name or topic.topic_id) in writable for topic in request.topic_data):
-            return handle(services, context, request)
-        return _handle_allowed(services, context, request)
-    if (topic.name or topic.topic_id) in context.connection.writable:
-        return handle(services, context, request)
-    return _handle_allowed(services, context, request)
+    for topic in request.topic_data:
+        if (topic.name or topic.topic_id) not in context.connection.writable:
+            return _handle_allowed(services, context, request)
+    return handle(services, context, request)
 
 
 def _handle_allowed(services: Services, context: RequestContext, request: ProduceRequest) -> Reply:
