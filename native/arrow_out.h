@@ -97,8 +97,9 @@ MS_INLINE int out_128(out_table *table, int64_t column, __int128 number) {
 MS_INLINE uint8_t *out_data(out_table *table, int64_t column, int64_t size) {
     ms_out *out = out_entry(table, column);
     if (!out) return NULL;
+    /* Whatever the room: the offsets are of 32 bits. */
+    if (MS_UNLIKELY(INT32_MAX - out->bytes < size)) return NULL;
     if (MS_UNLIKELY(out->data_capacity - out->bytes < size)) {
-        if (out->bytes + size > INT32_MAX) return NULL;
         table->full = column;
         table->need = out->bytes + size;
         return NULL;

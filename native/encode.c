@@ -94,6 +94,7 @@ MS_INLINE int read_row(const ms_table *table, int64_t number, row_in *row) {
         return 0;
     row->table = (const ms_table *)0;
     row->encoded_headers.length = -1;
+    row->first_header = row->header_count = 0;
     row->headers_size = 1;
     if (MS_LIKELY(!table->header_offsets)) return 1;
     int64_t stop, at = number + table->header_first;

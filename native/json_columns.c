@@ -113,9 +113,9 @@ static int read_integer(reader *r, int64_t column) {
     int is_negative = s->at < s->end && *s->at == '-';
     const uint8_t *first = s->at += is_negative;
     int64_t number = 0;
-    while (s->at < s->end && *s->at >= '0' && *s->at <= '9' && s->at - first < 19)
+    while (s->at < s->end && *s->at >= '0' && *s->at <= '9' && s->at - first < 18)
         number = number * 10 + (*s->at++ - '0');
-    if (s->at == first || s->at - first > 18 || !is_end(s)) return 0;
+    if (s->at == first || !is_end(s)) return 0;
     if (*first == '0' && (is_negative || s->at - first > 1)) return 0;
     if (is_negative) number = -number;
     if (r->fields[column].takes == MS_TAKES_64) return out_64(&r->table, column, number);

@@ -24,6 +24,8 @@ _BITS, _32, _64, _128, _BYTES, _LIST, _STRUCT = range(7)
 _VALUE_BITS: Final = {_BITS: 1, _32: 32, _64: 64, _128: 128, _BYTES: 32, _LIST: 32, _STRUCT: 0}
 _LEAST_ENTRIES: Final = 64
 _LEAST_DATA: Final = 1024
+_MOST_DATA: Final = 2**31 - 1
+"""As far as offsets of 32 bits reach."""
 
 
 class _Out(Structure):
@@ -188,6 +190,7 @@ class OutColumns:
         out.capacity = entries
 
     def _make_data_room(self, number: int, size: int) -> None:
+        size = min(size, _MOST_DATA)
         self._outs[number].data = self._resized(number, 2, size)
         self._outs[number].data_capacity = size
 
