@@ -382,6 +382,20 @@ def test_brackets_without_end_take_no_time() -> None:
     assert [row["a"] for row in decode(json_form(), flat)[0]] == [1]
 
 
+@pytest.mark.parametrize("depth", [51, 900])
+def test_types_are_not_inferred_of_what_is_nested_too_deep(
+    depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow's reader takes a fifth of a second for 2 KB of brackets."""
+
+    def infer(values: list[bytes | None]) -> pa.Schema:
+        raise AssertionError(f"asked for {values}")
+
+    monkeypatch.setattr(json_lines, "infer", infer)
+    deep = b'{"d":' + b"[" * depth + b"1" + b"]" * depth + b"}"
+    assert decode(json_form(), deep) == ([], {0: "nested more than 50 deep"})
+
+
 @pytest.mark.parametrize("name", ["_key", "A", "_Offset", "date"])
 def test_a_field_whose_name_is_taken(name: str) -> None:
     spec = FormatSpec(kind="json", columns=COLUMNS, reserved=frozenset(["date"]))

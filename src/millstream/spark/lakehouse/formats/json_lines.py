@@ -308,13 +308,15 @@ class JsonFormat:
     # --- value by value --------------------------------------------------------------------------
 
     def _decode_slowly(self, batch: pa.RecordBatch) -> Decoded:
-        no_objects: set[bytes] = set()
+        not_inferred: set[bytes] = set()
 
         def read(value: bytes) -> Fields:
             try:
                 found = _read_object(value)
-            except ValueError:
-                no_objects.add(value)
+                if self._evolve:
+                    _check_depth(found, _DEEPEST)
+            except (ValueError, RecursionError):
+                not_inferred.add(value)
                 raise
             return self._fields_of(value, found)
 
@@ -324,7 +326,7 @@ class JsonFormat:
         rejected = {each.row for each in decoded.rejected}
         seen = self._columns
         for row, value in enumerate(batch.column("value").to_pylist()):
-            if value in no_objects:
+            if value in not_inferred:
                 continue
             try:
                 found = infer([value])
@@ -337,7 +339,6 @@ class JsonFormat:
 
     def _fields_of(self, value: bytes, found: Fields) -> Fields:
         if self._evolve:
-            _check_depth(found, _DEEPEST)
             self._check_fixed(value)
             for name, each in found.items():
                 is_new = name not in self._columns.names and _has_kind(each)
