@@ -64,6 +64,14 @@ THREATS: Final[dict[str, tuple[str, ...]]] = {
         "tests/unit/records/test_validation.py::test_more_records_than_the_bytes_can_hold",
         "tests/property/test_kernel_fuzz.py::test_checking_what_is_produced",
     ),
+    "schemas": (
+        "tests/unit/schemas/test_avro_bounds.py::"
+        "test_a_datum_that_is_nested_without_end_is_refused",
+        "tests/unit/schemas/test_avro_bounds.py::test_items_that_take_no_bytes_are_counted",
+        "tests/unit/spark/lakehouse/test_hostile_schemas.py::"
+        "test_an_avro_schema_without_columns_rejects_its_own_records",
+        "tests/property/test_rows_fuzz.py::test_avro",
+    ),
     "names": (
         "tests/unit/controller/test_loading.py::test_names_that_collide",
         "tests/unit/storage/test_small_files.py::test_other_directories_are_not_partitions",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from millstream.schemas.avro_bounds import bounds_of, parse_avro
 from millstream.schemas.avro_text import avro_text
 from millstream.schemas.complete import CompleteSchema
 from millstream.schemas.framing import (
@@ -107,14 +108,17 @@ def reader_of(definition: Definition) -> Callable[[bytes], Any]:
 
 
 def _avro_reader(definition: Definition) -> Callable[[bytes], Any]:
-    from fastavro import parse_schema, schemaless_reader
+    from fastavro import schemaless_reader
 
     try:
-        parsed: Any = parse_schema(json.loads(definition.content))
+        parsed = parse_avro(definition.content)
+        check = bounds_of(parsed).check
     except Exception as error:  # fastavro raises various exceptions for an invalid schema
         raise InvalidSchemaError(f"not an Avro schema: {error}") from error
 
     def read(datum: bytes) -> Any:
+        if check is not None:
+            check(datum)
         stream = io.BytesIO(datum)
         try:
             found: Any = schemaless_reader(stream, parsed, None)

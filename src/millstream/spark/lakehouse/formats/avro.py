@@ -9,6 +9,8 @@ and ``5=FILE`` that of another schema; several with commas between them.
 that hold nothing (null, a record without fields) have no column. ``local-timestamp-*`` are times
 without a zone.
 
+A datum that asks its reader for too much is rejected (`millstream.schemas.avro_bounds`).
+
 The kernel reads the datums by a program (`avro_program`); what it leaves is read here, value by
 value, and so are all where there is no program or no kernel.
 """
@@ -16,7 +18,6 @@ value, and so are all where there is no program or no kernel.
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +25,11 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
-from fastavro import parse_schema, schemaless_reader
+from fastavro import schemaless_reader
 
 from millstream.model.errors import ConfigError
 from millstream.records.avro_kernel import avro_library
+from millstream.schemas.avro_bounds import bounds_of, parse_avro
 from millstream.spark.lakehouse.formats.avro_program import compile_avro
 from millstream.spark.lakehouse.formats.compiled import with_left_ones
 from millstream.spark.lakehouse.formats.format import (
@@ -74,10 +76,12 @@ class AvroFormat:
         is_other = spec.writer and spec.writer != spec.definition
         self._writer = read_schema(spec.writer) if is_other else self._schema
         self._reader = self._schema if is_other else None
+        bounds = bounds_of(self._writer)
+        self._check = bounds.check
         library = avro_library()
         self._compiled = (
             None
-            if library is None
+            if library is None or bounds.is_endless
             else compile_avro(library, self._writer, self._reader, self._columns)
         )
 
@@ -120,6 +124,8 @@ class AvroFormat:
         return decode_rows(batch, self._columns, self._read)
 
     def _read(self, value: bytes) -> Fields:
+        if self._check is not None:
+            self._check(value)
         stream = io.BytesIO(value)
         try:
             found: Any = schemaless_reader(stream, self._writer, self._reader)
@@ -150,10 +156,7 @@ def read_writers(text: str, definition: bytes) -> dict[int, bytes]:
 
 def read_schema(definition: bytes) -> Any:
     """Parse an Avro schema; ConfigError unless it is that of a record."""
-    try:
-        parsed: Any = parse_schema(json.loads(definition))
-    except Exception as error:  # fastavro raises various exceptions for an invalid schema
-        raise ConfigError(f"not an Avro schema: {error}") from error
+    parsed = _parsed(definition)
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise ConfigError("the Avro schema is not that of a record")
     return parsed
@@ -161,17 +164,34 @@ def read_schema(definition: bytes) -> Any:
 
 def type_of(definition: bytes) -> pa.DataType:
     """Return the type of an Avro schema of any kind; ConfigError where it has none."""
-    try:
-        parsed: Any = parse_schema(json.loads(definition))
-    except Exception as error:  # fastavro raises various exceptions for an invalid schema
-        raise ConfigError(f"not an Avro schema: {error}") from error
-    return typed(pa.schema([("key", _type(parsed, _Names({})))])).field(0).type
+    return typed(pa.schema([("key", _whole_type(_parsed(definition)))])).field(0).type
 
 
 def columns_of(definition: bytes) -> pa.Schema:
     """Return the columns of an Avro record; ConfigError where it has none."""
-    parsed = read_schema(definition)
-    return typed(pa.schema(list(_type(parsed, _Names({})))))
+    return typed(pa.schema(list(_whole_type(read_schema(definition)))))
+
+
+def _parsed(definition: bytes) -> Any:
+    try:
+        return parse_avro(definition)
+    except Exception as error:  # fastavro raises various exceptions for an invalid schema
+        raise ConfigError(f"not an Avro schema: {error}") from error
+
+
+def _whole_type(parsed: Any) -> pa.DataType:
+    try:
+        return _type(parsed, _Names({}))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        # fastavro does not look at all of a description: a decimal of 50 digits.
+        raise ConfigError(f"an Avro schema that has no columns: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

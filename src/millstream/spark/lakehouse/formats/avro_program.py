@@ -38,6 +38,8 @@ _DAY_MS: Final = 86_400_000
 _FIRST_DAY: Final = FIRST_TIME_US // (_DAY_MS * 1000)
 _LAST_DAY: Final = LAST_TIME_US // (_DAY_MS * 1000)
 _MOST_DECIMAL_BYTES: Final = 16
+_MOST_DIGITS: Final = 38
+_MOST_FIXED_BYTES: Final = 2**31 - 1
 
 _PROMOTED: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),
@@ -98,7 +100,7 @@ def compile_avro(
     """
     try:
         return _Compiler(writer, reader).compile(library, columns)
-    except (_NotOursError, TypeError, KeyError):
+    except (_NotOursError, AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
@@ -187,7 +189,8 @@ class _Compiler:
             return self._record(writer, reader, column)
         if kind == "enum":
             return self._enum(writer, reader, column)
-        if kind == "fixed" and (reader is None or writer["size"] == reader["size"]):
+        is_same = reader is None or writer["size"] == reader["size"]
+        if kind == "fixed" and is_same and 0 <= writer["size"] <= _MOST_FIXED_BYTES:
             self._expect(column, pa.binary())
             return Step(Read.FIXED, column, size=writer["size"])
         raise _NotOursError
@@ -203,9 +206,9 @@ class _Compiler:
     def _logical(self, name: str, writer: dict[str, Any], column: int) -> Step:
         if name in ("bytes-decimal", "fixed-decimal"):
             digits, scale, size = writer["precision"], writer.get("scale", 0), writer.get("size", 0)
-            self._expect(column, pa.decimal128(digits, scale))
-            if size > _MOST_DECIMAL_BYTES:
+            if size > _MOST_DECIMAL_BYTES or not 1 <= digits <= _MOST_DIGITS:
                 raise _NotOursError
+            self._expect(column, pa.decimal128(digits, scale))
             read = Read.FIXED_DECIMAL if name == "fixed-decimal" else Read.DECIMAL
             return Step(read, column, high=digits, size=size)
         found = _LOGICAL.get(name)

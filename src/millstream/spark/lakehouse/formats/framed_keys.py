@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.model.errors import ConfigError
+from millstream.schemas.avro_bounds import bounds_of, parse_avro
 from millstream.schemas.registry import open_registry
 from millstream.schemas.schema import SchemaType, named
 from millstream.schemas.values import Definition
@@ -145,13 +146,16 @@ def _reader(found: Definition) -> Read:
 
 
 def _avro_reader(content: bytes) -> Read:
-    from fastavro import parse_schema, schemaless_reader
+    from fastavro import schemaless_reader
 
     from millstream.spark.lakehouse.formats.avro import plain_value
 
-    parsed: Any = parse_schema(json.loads(content))
+    parsed = parse_avro(content)
+    check = bounds_of(parsed).check
 
     def read(datum: bytes) -> Any:
+        if check is not None:
+            check(datum)
         stream = io.BytesIO(datum)
         value = schemaless_reader(stream, parsed, None)
         if stream.tell() != len(datum):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ _TYPES: Final = {
 }
 _FORMATS: Final = {"date-time": TIMESTAMP, "date": pa.date32()}
 _DEEPEST: Final = 50
+_MOST_PARTS: Final = 100_000
+"""As many parts as a schema may have in which each ``$ref`` is replaced by what it names."""
 
 
 def columns_of(schema: CompleteSchema) -> pa.Schema:
@@ -69,10 +71,14 @@ class _Place:
     document: str
     formats: Mapping[str, pa.DataType]
     depth: int = 0
+    left: list[int] = field(default_factory=lambda: [_MOST_PARTS])
 
     def inside(self) -> _Place:
         if self.depth > _DEEPEST:
             raise ConfigError("the JSON Schema contains itself: it has no columns")
+        self.left[0] -= 1
+        if self.left[0] < 0:
+            raise ConfigError(f"written out, the JSON Schema has more than {_MOST_PARTS:,} parts")
         return replace(self, depth=self.depth + 1)
 
 

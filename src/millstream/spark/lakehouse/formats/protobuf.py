@@ -37,6 +37,7 @@ from millstream.spark.lakehouse.formats.protobuf_program import (
     compile_protobuf,
 )
 
+_MOST_FIELDS: Final = 100_000
 _TYPES: Final = {
     FieldDescriptor.CPPTYPE_INT32: pa.int32(),
     FieldDescriptor.CPPTYPE_INT64: pa.int64(),
@@ -117,7 +118,19 @@ def columns_of(definition: bytes, name: str) -> pa.Schema:
 
 
 def _columns(descriptor: Descriptor) -> pa.Schema:
+    if _size(descriptor, {}) > _MOST_FIELDS:
+        raise ConfigError(f"written out, the message has more than {_MOST_FIELDS:,} fields")
     return typed(pa.schema([(field.name, _type(field, ())) for field in descriptor.fields]))
+
+
+def _size(descriptor: Descriptor, known: dict[str, int]) -> int:
+    """Return how many fields a message has in which each message is replaced by its fields."""
+    if descriptor.full_name not in known:
+        known[descriptor.full_name] = 0  # while it is counted, and so inside of itself
+        inside = (each.message_type for each in descriptor.fields)
+        sizes = (_size(each, known) for each in inside if each is not None)
+        known[descriptor.full_name] = min(len(descriptor.fields) + sum(sizes), 2 * _MOST_FIELDS)
+    return known[descriptor.full_name]
 
 
 def _type(field: FieldDescriptor, inside: tuple[str, ...]) -> pa.DataType:
