@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +15,10 @@ from hypothesis import strategies as st
 
 from millstream.records import kernel
 from millstream.records.json_kernel import LINE, LineMaker
+from millstream.records.kernel import Library
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.format import HEADERS, TIMESTAMP
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
-
-pytestmark = pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
 
 COLUMNS = pa.schema(
     [
@@ -58,6 +60,18 @@ SPACES = st.sampled_from([(",", ":"), (" ,\n", "\r:\t"), (", ", ": ")])
 TEXTS = st.tuples(FITTING | OBJECTS, SPACES, st.booleans()).map(
     lambda made: json.dumps(made[0], separators=made[1], ensure_ascii=made[2]).encode()
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library() -> Iterator[None]:
+    """Use the kernel that the environment names (``native/sanitize.py``), or the installed one."""
+    path = os.environ.get("MILLSTREAM_FUZZ_KERNEL")
+    with pytest.MonkeyPatch.context() as patch:
+        if path:
+            patch.setattr(kernel, "_loaded", Library(Path(path)))
+        elif kernel.library() is None:
+            pytest.skip(kernel.describe())
+        yield
 
 
 @st.composite

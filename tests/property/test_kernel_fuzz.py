@@ -41,8 +41,9 @@ from millstream.records.builder import BatchOptions
 from millstream.records.columns import decode_columns
 from millstream.records.compaction import decompressed_records
 from millstream.records.compression import Codec, OverCapError
+from millstream.records.crc32c import checksum
 from millstream.records.isolation import CommittedOnly
-from millstream.records.kernel import Library
+from millstream.records.kernel import Library, Pinned
 from millstream.records.kernel_decoder import Selection
 from millstream.records.limits import ProduceLimits, RecordsRefusedError
 from millstream.records.produce_kernel import why_not
@@ -50,12 +51,19 @@ from millstream.records.record import read_records
 from millstream.records.record_checks import prepare
 from millstream.records.rows import RecordShape, decode_batches, encode_rows
 from millstream.records.scan_kernel import new_batch_scanner
-from millstream.records.table_partitions import KeyPartitioner
+from millstream.records.table_partitions import (
+    Int32s,
+    KeyPartitioner,
+    group_rows,
+    murmur2_column,
+)
 from millstream.records.tables import table_schema
 from millstream.records.validation import validate_produced
 from millstream.storage.new_offset_map import new_offset_map
 
 ROUNDS = int(os.environ.get("MILLSTREAM_FUZZ_ROUNDS", "60"))
+FIRST_SEED = int(os.environ.get("MILLSTREAM_FUZZ_SEED", "0"))
+LARGE = pa.large_binary()
 COLUMNS = [*table_schema(), pa.field("timestampType", pa.int32())]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -94,7 +102,7 @@ def agree(library: Library, monkeypatch: pytest.MonkeyPatch) -> Agree:
     return compare
 
 
-seeds = pytest.mark.parametrize("seed", range(4))
+seeds = pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + 4))
 
 
 def decode_a_log(agree: Agree, writer: HostileWriter) -> None:
@@ -265,7 +273,7 @@ def some_rows(
     writer: HostileWriter,
 ) -> tuple[list[int], list[bytes | None], list[bytes | None], list[list[tuple[str, bytes | None]]]]:
     draw = writer.random.choice
-    count = draw([0, 1, 2, 5, 20])
+    count = draw([0, 1, 2, 5, 20, 80])
     times = [draw(NUMBERS) if writer.chance(0.3) else NOW_MS + n for n in range(count)]
     headers = [
         [(draw(["", "h", "é"]), writer.cell()) for _ in range(draw([0, 0, 1, 3]))]
@@ -300,6 +308,8 @@ def encode_some_columns(agree: Agree, writer: HostileWriter) -> None:
     """Slices of columns of several layouts, in any order; where a batch ends is left open."""
     draw = writer.random.choice
     times, keys, values, headers = some_rows(writer)
+    if values and writer.chance(0.1):  # more than there is room for at first
+        values[-1] = bytes(20_000)
     kinds = [pa.binary(), pa.large_binary(), pa.binary_view()]
     cut = slice(draw([0, 0, 1]), draw([None, -1]))
     arrays = [
@@ -333,6 +343,51 @@ def test_encoding_columns(agree: Agree, seed: int) -> None:
     writer = HostileWriter(400 + seed)
     for _ in range(ROUNDS):
         encode_some_columns(agree, writer)
+
+
+@seeds
+def test_grouping_rows(agree: Agree, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(ROUNDS):
+        partitions = int(random.choice([1, 2, 7, 1000]))
+        wrong = random.choice([0, 0, 0, 1, 2**31 - partitions])
+        chosen = random.integers(0, partitions, int(random.choice([0, 1, 9, 3000])), np.int32)
+        chosen[random.random(len(chosen)) < 0.01] += np.int32(wrong)
+
+        def group(chosen: Int32s = chosen, partitions: int = partitions) -> object:
+            return [(each, rows.tolist()) for each, rows in group_rows(chosen, partitions)]
+
+        agree(group)
+
+
+@seeds
+def test_checksums_of_any_length(library: Library, seed: int) -> None:
+    writer = HostileWriter(900 + seed)
+    for _ in range(ROUNDS):
+        size = writer.random.choice([0, 1, 7, 8, 9, 1023, 3071, 3072, 3073, 6144, 20_001])
+        data, crc = writer.random.randbytes(size), writer.random.getrandbits(32)
+        place = writer.random.randrange(size + 1)
+        pin = Pinned(memoryview(data)[place:])
+        expected = checksum(memoryview(data)[place:], crc)
+        assert library.crc32c(crc, pin.address, pin.size) == expected
+        assert library.crc32c_by_tables(crc, pin.address, pin.size) == expected
+        assert library.murmur2(data, size) == int(murmur2_column(pa.array([data], LARGE))[0])
+
+
+@seeds
+def test_keys_of_a_map(agree: Agree, seed: int) -> None:
+    writer = HostileWriter(1000 + seed)
+    for _ in range(ROUNDS):
+        keys = [writer.random.randbytes(writer.random.choice([0, 1, 7, 8, 30])) for _ in range(60)]
+        work = [(writer.random.choice(keys), writer.random.choice(NUMBERS)) for _ in range(200)]
+
+        def both(room: int, work: list[tuple[bytes, int]] = work) -> object:
+            found = new_offset_map(24 * room, 0.9, bytes(range(16)))
+            put = [found.put(key, max(offset, 0)) for key, offset in work]
+            return put, found.count, [found.get(key) for key, _ in work]
+
+        for room in (3, 20, 100):
+            agree(partial(both, room))
 
 
 def test_what_is_drawn_is_read_and_refused() -> None:

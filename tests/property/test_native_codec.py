@@ -26,7 +26,7 @@ from tests.property.random_messages import every_version, random_struct
 from tests.property.test_protocol_round_trip import damaged
 
 from millstream.model.topic import TopicPartition
-from millstream.protocol import codec, compile
+from millstream.protocol import codec, compile, headers
 from millstream.protocol.api import APIS
 from millstream.protocol.coders import _encode_in_python
 from millstream.protocol.headers import (
@@ -415,8 +415,11 @@ def test_shared_objects_keep_their_count(functions: list[Functions]) -> None:
     assert not grown
 
 
-def test_headers_of_requests_are_read_as_in_python_or_left_to_it() -> None:
+def test_headers_of_requests_are_read_as_in_python_or_left_to_it(
+    native: NativeCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     random = Random(5)
+    monkeypatch.setattr(headers, "native_codec", lambda: native)
     decode = header_decoder()
     if decode is decode_request_header:
         pytest.skip("there is no codec in C")
