@@ -11,6 +11,7 @@
 #define LAST_VARINT_BYTE 9
 #define LONGEST_TAG 5
 #define LONGEST_VARINT 10
+#define WALKS_PER_BYTE 4
 #define FIRST_SECOND (-62135596800)
 #define LAST_SECOND 253402300799
 
@@ -43,6 +44,7 @@ typedef struct {
     out_table table;
     const ms_protobuf_step *steps;
     slot *slots; /* one for each step: a message is read to its end before its like is begun */
+    int64_t walks; /* fields that may yet be passed on the way from one item to the next */
 } reader;
 
 MS_INLINE const uint8_t *varint_at(const uint8_t *at, const uint8_t *end, uint64_t *value) {
@@ -241,7 +243,8 @@ static int put_items(reader *r, const ms_protobuf_step *step, const slot *noted,
     for (int64_t left = noted->count; left;) {
         field found = {0};
         at = next_field(at, end, &found);
-        if (!at) return 0;
+        /* Items of many fields, each far from the next one, would be looked for again and again. */
+        if (!at || !r->walks--) return 0;
         if (found.number != (uint32_t)step->number) continue;
         left--;
         if (found.wire == WIRE_TYPES[step->kind]) {
@@ -325,6 +328,7 @@ static int put_message(reader *r, const ms_protobuf_step *step, int64_t column, 
 static int read_row(void *reader_, const uint8_t *data, int64_t length, int64_t written) {
     reader *r = reader_;
     (void)written;
+    r->walks = WALKS_PER_BYTE * length;
     return length >= 0 && r->slots && put_message(r, r->steps, -1, data, data + length);
 }
 

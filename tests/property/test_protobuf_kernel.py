@@ -528,6 +528,19 @@ def test_columns_grow() -> None:
     assert compare(spec, [*[value, b"\x08", large] * 3, None]) == 4
 
 
+def test_items_that_lie_far_apart_in_many_fields_are_left() -> None:
+    """The kernel would go through the message once for each field."""
+    count = 40
+    spec = described([(f"r{n}", n + 1, Kinds.TYPE_FIXED64, MANY) for n in range(count)])
+    tags = [n + 1 << 3 | 1 for n in range(count)]
+    one = [bytes([t] if t < 128 else [t & 127 | 128, t >> 7]) + bytes(8) for t in tags]
+    between = b"\xc0\x3e\x05" * 5_000
+    assert compare(spec, [b"".join([*one, between, *one])]) == 1
+    assert compare(spec, [b"".join([each * 2_000 for each in one])]) == 0
+    assert compare(spec, [b"".join(one[:4] * 2_000)]) == 0
+    assert compare(spec, [b"".join([one[0], between, one[0], *one[1:] * 2])]) == 0
+
+
 def test_values_that_are_written_down_here() -> None:
     spec = described(FIELDS)
     kind = GetMessageClass(read_descriptor(spec.definition, "p.R"))
