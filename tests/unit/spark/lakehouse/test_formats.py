@@ -485,6 +485,30 @@ def test_a_bad_value_does_not_spoil_the_one_beside_it(
     assert list(rejected) == ([] if bad is None else [1])
 
 
+def test_csv_records_do_not_take_the_place_of_each_other() -> None:
+    """One in which a quote stays open takes those behind it in, and one with carriage returns fills
+    their places: the count of rows alone tells nothing.
+    """
+    columns = pa.schema([(name, pa.string()) for name in "abc"])
+    form = make_format(FormatSpec(kind="csv", columns=columns))
+    values = (b'1,2,"x', b"5,6,7", b'y"', b"a,b,c\rd,e,f\rg,h,i", b'8,9,"\r"')
+    rows, rejected = decode(form, *values)
+    assert [tuple(row.values()) for row in rows] == [("1", "2", "x"), *map(tuple, ["567", "89\r"])]
+    assert list(rejected) == [2, 3]
+
+
+@pytest.mark.parametrize("marks", [0, 1, 2, 3])
+def test_a_csv_record_is_the_same_wherever_it_stands(marks: int) -> None:
+    columns = pa.schema([("a", pa.string()), ("n", pa.int64())])
+    form = make_format(FormatSpec(kind="csv", columns=columns))
+    marked = b"\xef\xbb\xbf" * marks + b"a,1"
+    alone, _ = decode(form, marked)
+    rows, rejected = decode(form, marked, b"x,2", marked)
+    assert rows == [*alone, {"a": "x", "n": 2}, *alone]
+    assert not rejected
+    assert alone == [{"a": "\ufeff" * (marks - 1) + "a", "n": 1}]
+
+
 def test_csv_inference() -> None:
     spec = FormatSpec(kind="csv", options={"header": "when,what", "delimiter": ";"})
     seen = csv_lines.infer([b"2020-01-01T00:00:00;1", b"2020-01-01T00:00:01;2.5"], spec)

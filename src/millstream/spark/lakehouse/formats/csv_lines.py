@@ -7,6 +7,9 @@ with another number of fields than the schema has columns is rejected. Times: se
 from __future__ import annotations
 
 import csv
+import re
+from codecs import BOM_UTF8
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pcsv
@@ -24,6 +27,8 @@ from millstream.spark.lakehouse.formats.format import (
     with_metadata,
 )
 from millstream.spark.lakehouse.formats.times import to_microseconds, to_times
+
+_BREAK: Final = re.compile(rb"[\r\n]")
 
 
 class CsvFormat:
@@ -54,8 +59,10 @@ class CsvFormat:
         if not values:
             nulls = [pa.nulls(len(found), column.type) for column in self._columns]
             return Decoded(add_metadata(nulls, self._columns, batch, None))
-        # A line feed in quotes would shift all following lines.
-        if not all(values) or (len(values) > 1 and any(b"\n" in value for value in values)):
+        # A line break would shift all following lines, and a quote that is not closed may hide it.
+        if not all(values) or (len(values) > 1 and any(map(_BREAK.search, values))):
+            return None
+        if values[0].startswith(BOM_UTF8):  # which Arrow leaves out in front of the first one
             return None
         lines = b"\n".join(values)
         try:
@@ -94,7 +101,10 @@ class CsvFormat:
     def _read(self, value: bytes) -> Fields:
         rows = list(
             csv.reader(
-                [value.decode()], delimiter=self._delimiter, quotechar=self._quote, strict=True
+                [value.removeprefix(BOM_UTF8).decode()],
+                delimiter=self._delimiter,
+                quotechar=self._quote,
+                strict=True,
             )
         )
         texts = rows[0] if rows else []
@@ -147,8 +157,10 @@ def _numbered(count: int) -> list[str]:
 
 
 def _one_line(value: bytes) -> bytes:
-    """Return a value without the trailing end of line that some producers send."""
-    return value.removesuffix(b"\n").removesuffix(b"\r")
+    """Return a value without the trailing end of line that some producers send, and without the
+    mark of UTF-8 in front, as a file's first line has it.
+    """
+    return value.removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
