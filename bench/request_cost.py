@@ -5,8 +5,9 @@ shared machine it moves by a tenth. The bytecodes that Python executes do not: t
 compared by them first. Run as
 ``python -m bench.request_cost``; with ``PYTHONPATH`` set to the sources of another commit it
 measures those. With ``--authorizer`` the broker asks its authorizer what the client may do, with
-``--audit`` its audit log counts each request (a minute apart it would record one). Logs are in
-memory; ``--directory PATH`` puts them on a disk.
+``--quotas`` it counts bytes under quotas far away, with ``--audit`` its audit log counts each
+request (a minute apart it would record one). Logs are in memory; ``--directory PATH`` puts them on
+a disk.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ AUTHORIZING: Final = {
     "allow.everyone.if.no.acl.found": "true",
 }
 """Each decision is asked for; the answer is always yes."""
+
+LIMITING: Final = {
+    "quota.producer.default": str(10**12),
+    "quota.consumer.default": str(10**12),
+}
+"""What each client sends and is sent is counted; nobody comes near its quota."""
 
 AUDITING: Final = {
     "audit.log.produce.allowed": "topic",
@@ -226,6 +233,7 @@ def main() -> None:
     settings: dict[str, str] = {}
     options = (
         ("--authorizer", AUTHORIZING),
+        ("--quotas", LIMITING),
         ("--audit", AUDITING),
         ("--metrics", {"metrics.port": str(free_port())}),
     )

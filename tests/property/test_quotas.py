@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from millstream.security.quotas import (
     MAX_THROTTLE_MS,
+    SENSOR_EXPIRY_MS,
     ClientQuotas,
     QuotaLimits,
     Rate,
@@ -79,6 +80,51 @@ def test_a_rate_is_kafkas(windows: Windows, steps: list[tuple[int, int]]) -> Non
         assert ours.measure(now) == theirs.measure(now)
         now += pause
         assert ours.measure(now) == theirs.measure(now)
+
+
+@given(
+    WINDOWS,
+    st.integers(0, 2000),
+    st.lists(st.tuples(st.integers(0, 1500), st.integers(-300, 1000)), max_size=60),
+)
+def test_who_is_let_through_at_a_glance_is_below_the_quota(
+    windows: Windows, limit: int, steps: list[tuple[int, int]]
+) -> None:
+    """``ClientQuotas.record`` measures nobody who cannot have used more; some of what was recorded
+    may be taken back, also in a later window.
+    """
+    quotas, theirs, now = ClientQuotas(windows), SampledSum(windows), 1_000_000.0
+    quotas.limits.set("ann", None, float(limit))
+    for pause, value in steps:
+        now += pause
+        waits = quotas.record("ann", "any", value, now)
+        theirs.record(value, now)
+        assert (waits > 0) == (theirs.measure(now) > limit)
+
+
+def test_a_quota_that_changes_holds_at_once() -> None:
+    quotas = ClientQuotas(Windows())
+    assert quotas.record("ann", "c", 10_000, 0.0) == 0, "no quota"
+    quotas.limits.set("ann", None, 100.0)
+    assert quotas.record("ann", "c", 10_000, 0.0) > 0
+    quotas.limits.set("ann", "c", 1e9)
+    assert quotas.record("ann", "c", 10_000, 0.0) == 0
+    quotas.limits.set("ann", "c", None)
+    assert quotas.record("ann", "c", 0, 0.0) > 0, "its usage of before"
+    quotas.limits.set("ann", None, None)
+    assert quotas.record("ann", "c", 10_000, 0.0) == 0
+    assert not quotas.is_limited
+
+
+def test_usage_that_is_forgotten_begins_anew() -> None:
+    quotas = ClientQuotas(Windows())
+    quotas.limits.set(None, "", 1.0)
+    assert quotas.record("ann", "old", 100, 0.0) > 0
+    later = float(SENSOR_EXPIRY_MS)
+    assert quotas.record("ann", "new", 100, later) > 0, "what is unused is forgotten now"
+    assert quotas.sensor_count == 1
+    assert quotas.record("ann", "old", 100, later) > 0
+    assert quotas.sensor_count == 2, "what counts is what is kept"
 
 
 @given(

@@ -25,39 +25,45 @@ class ClientUsage:
 
     def produced(self, user: str, client_id: str | None, size: int) -> int:
         """Record the bytes of a Produce request; return how long to wait."""
-        return self._record(self._produce, user, client_id, size)
+        quotas = self._produce
+        if not quotas.is_limited:
+            return 0
+        return quotas.record(user, client_id or "", size, self._clock.monotonic_ms())
 
     def handled(self, user: str, client_id: str | None, percent: float) -> int:
         """Record the time that a request took, as a share of a second in percent; return how long
         to wait.
         """
-        throttle_ms = self._record(self._request, user, client_id, percent)
+        now_ms = self._clock.monotonic_ms()
+        throttle_ms = self._request.record(user, client_id or "", percent, now_ms)
         return min(throttle_ms, self.quotas.max_request_throttle_ms)
-
-    def _record(self, quotas: ClientQuotas, user: str, client_id: str | None, value: float) -> int:
-        if not quotas.limits:
-            return 0
-        return quotas.record(user, client_id or "", value, self._clock.monotonic_ms())
 
     def max_fetch_bytes(self, user: str, client_id: str | None, max_bytes: int) -> int:
         """Return how many bytes a consumer may be given at once."""
-        found = self._fetch.max_in_windows(user, client_id or "")
-        return max_bytes if found is None else int(min(max_bytes, found))
+        quotas = self._fetch
+        if not quotas.is_limited:
+            return max_bytes
+        found = quotas.max_in_windows(user, client_id or "", self._clock.monotonic_ms())
+        return max_bytes if found is None or found >= max_bytes else int(found)
 
     def fetched(self, user: str, client_id: str | None, size: int) -> int:
         """Record the bytes of records that a consumer would be given; return how long it has to
         wait instead, 0 if it has not. Then nothing counts as given.
         """
-        throttle_ms = self._record(self._fetch, user, client_id, size)
+        quotas = self._fetch
+        if not quotas.is_limited:
+            return 0
+        now_ms = self._clock.monotonic_ms()
+        throttle_ms = quotas.record(user, client_id or "", size, now_ms)
         if throttle_ms:
-            self._fetch.take_back(user, client_id or "", size, self._clock.monotonic_ms())
+            quotas.take_back(user, client_id or "", size, now_ms)
         return throttle_ms
 
     def mutations(self, user: str, client_id: str | None, *, is_strict: bool) -> Mutations | None:
         """Return what counts the partitions that a request makes or deletes; None where nothing
         limits them. A client that is not strict does not know of refusals: it waits afterwards.
         """
-        if not self._mutations.limits:
+        if not self._mutations.is_limited:
             return None
         return Mutations(self._mutations, self._clock, user, client_id or "", is_strict=is_strict)
 

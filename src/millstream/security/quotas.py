@@ -22,11 +22,11 @@ Times are milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
-from math import floor, isnan
+from math import floor, inf, isnan
 from typing import Final, TypeAlias
 
 from millstream.model.entities import EntityKind, EntityValue
@@ -84,16 +84,33 @@ class Rate:
     beyond the time that counts. One that is too old is begun anew where it lies.
     """
 
-    __slots__ = ("_current", "_samples", "_windows")
+    __slots__ = ("_at_most", "_current", "_ends_ms", "_samples", "_window", "_windows")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._samples: list[list[float]] = []
         """Begin, last use, and sum of each window."""
         self._current = 0
+        self._window: list[float] = []
+        """The sample of the window that runs."""
+        self._ends_ms = -inf
+        """Until when a use is counted in that window, whatever happens to the others."""
+        self._at_most = 0.0
 
-    def record(self, value: float, now_ms: float) -> None:
-        """Add to the window that runs."""
+    def record(self, value: float, now_ms: float) -> float:
+        """Add to the window that runs. Return the most that can have been used in all windows: what
+        is too old may still be in it.
+        """
+        if now_ms >= self._ends_ms:
+            self._begin(now_ms)
+        window = self._window
+        window[1] = now_ms
+        window[2] += value
+        self._at_most = at_most = self._at_most + value
+        return at_most
+
+    def _begin(self, now_ms: float) -> None:
+        """Find the window that runs, and begin it where the one before is over."""
         samples = self._samples
         if samples and now_ms - samples[self._current][0] >= self._windows.window_ms:
             self._current = (self._current + 1) % (self._windows.count + 1)
@@ -101,9 +118,11 @@ class Rate:
                 samples[self._current] = [now_ms, now_ms, 0.0]
         if self._current >= len(samples):
             samples.append([now_ms, now_ms, 0.0])
-        current = samples[self._current]
-        current[1] = now_ms
-        current[2] += value
+        self._window = window = samples[self._current]
+        self._ends_ms = window[0] + self._windows.window_ms
+        # A sum below zero, of what was taken back, goes with its window and leaves more.
+        others = sum(max(0.0, sample[2]) for sample in samples if sample is not window)
+        self._at_most = others + window[2]
 
     def span_ms(self, now_ms: float) -> float:
         """Return the time that the rate is over."""
@@ -179,15 +198,22 @@ _DEFAULT: Final = ""
 
 
 class QuotaLimits:
-    """The quotas of one type by user and client id; see the table above."""
+    """The quotas of one type by user and client id; see the table above. ``on_changed`` is called
+    after each change.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, on_changed: Callable[[], None] = lambda: None) -> None:
         self._limits: dict[_Level, float] = {}
-        self.default: float | None = None
-        """The quota of each client id where no other one counts."""
+        self._default: float | None = None
+        self._on_changed = on_changed
 
     def __bool__(self) -> bool:
-        return bool(self._limits) or self.default is not None
+        return bool(self._limits) or self._default is not None
+
+    def set_default(self, limit: float) -> None:
+        """Set the quota of each client id where no other one counts."""
+        self._default = limit
+        self._on_changed()
 
     def set(self, user: str | None, client_id: str | None, limit: float | None) -> None:
         """Set the quota of an entity; None for the entity's part that it does not have, ``""`` for
@@ -197,6 +223,7 @@ class QuotaLimits:
             self._limits.pop((user, client_id), None)
         else:
             self._limits[user, client_id] = limit
+        self._on_changed()
 
     def find(self, user: str, client_id: str) -> tuple[_Level, float] | None:
         """Return by what the usage of a client is kept, and its quota; None without one."""
@@ -215,7 +242,7 @@ class QuotaLimits:
             limit = limits.get(entity)
             if limit is not None and (client_id or entity[1] != client_id):
                 return level, limit
-        return None if self.default is None else ((None, client_id), self.default)
+        return None if self._default is None else ((None, client_id), self._default)
 
 
 class _Sensor:
@@ -229,42 +256,59 @@ class _Sensor:
         self.tokens = TokenBucket(windows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Limited:
+    """What is known of a client that has a quota."""
+
+    sensor: _Sensor
+    limit: float
+    in_windows: float
+    """The most that can be used at once without having to wait."""
+    free: float
+    """Who cannot have used more than this in all windows does not wait, however long they span."""
+
+
 class ClientQuotas:
     """Quotas of one type, and what clients have used. A client that has no quota costs a look-up,
-    and nothing is kept of it.
+    and nothing is kept of its usage.
     """
 
     def __init__(self, windows: Windows) -> None:
-        self.limits = QuotaLimits()
+        self.limits = QuotaLimits(self._limits_changed)
+        self.is_limited = False
+        """True while any quota of this type is set."""
         self._windows = windows
         self._sensors: dict[_Level, _Sensor] = {}
         self._purged_ms = 0.0
+        self._found: dict[tuple[str, str], _Limited | None] = {}
+        """What was found for users and client ids, until a quota changes or usage is forgotten."""
 
     @property
     def sensor_count(self) -> int:
         """For how many users and client ids usage is kept."""
         return len(self._sensors)
 
-    def max_in_windows(self, user: str, client_id: str) -> float | None:
+    def max_in_windows(self, user: str, client_id: str, now_ms: float) -> float | None:
         """Return the most that can be used at once without having to wait; None without a quota."""
-        found = self.limits.find(user, client_id)
-        return None if found is None else found[1] * self._windows.full_ms / 1_000
+        limited = self._limited(user, client_id, now_ms)
+        return None if limited is None else limited.in_windows
 
     def record(self, user: str, client_id: str, value: float, now_ms: float) -> int:
         """Add to the usage of a client; return how long it has to wait, 0 if it has not."""
-        found = self.limits.find(user, client_id)
-        if found is None:
+        limited = self._limited(user, client_id, now_ms)
+        if limited is None:
             return 0
-        level, limit = found
-        rate = self._sensor(level, now_ms).rate
-        rate.record(value, now_ms)
-        return rate.throttle_ms(limit, now_ms)
+        sensor = limited.sensor
+        sensor.last_ms = now_ms
+        if sensor.rate.record(value, now_ms) <= limited.free:
+            return 0
+        return sensor.rate.throttle_ms(limited.limit, now_ms)
 
     def take_back(self, user: str, client_id: str, value: float, now_ms: float) -> None:
         """Subtract what was recorded and not used after all."""
-        found = self.limits.find(user, client_id)
-        if found is not None:
-            self._sensor(found[0], now_ms).rate.record(-value, now_ms)
+        limited = self._limited(user, client_id, now_ms)
+        if limited is not None:
+            limited.sensor.rate.record(-value, now_ms)
 
     def take_tokens(
         self, user: str, client_id: str, value: float, now_ms: float, *, is_strict: bool
@@ -272,16 +316,39 @@ class ClientQuotas:
         """Take tokens of a client's bucket; return how long it has to wait. A strict client in debt
         is given nothing.
         """
-        found = self.limits.find(user, client_id)
-        if found is None:
+        limited = self._limited(user, client_id, now_ms)
+        if limited is None:
             return 0
-        level, limit = found
-        bucket = self._sensor(level, now_ms).tokens
+        limited.sensor.last_ms = now_ms
+        bucket, limit = limited.sensor.tokens, limited.limit
         debt_ms = bucket.throttle_ms(limit, now_ms)
         if is_strict and debt_ms:
             return debt_ms
         bucket.record(value, limit, now_ms)
         return 0 if is_strict else bucket.throttle_ms(limit, now_ms)
+
+    def _limited(self, user: str, client_id: str, now_ms: float) -> _Limited | None:
+        """Return the usage and the quota of a client; None without a quota."""
+        client = (user, client_id)
+        try:
+            return self._found[client]
+        except KeyError:
+            found = self.limits.find(user, client_id)
+        limited = None
+        if found is not None:
+            level, limit = found
+            in_windows = limit * self._windows.full_ms / 1_000
+            free = in_windows if limit > 0 else -inf
+            limited = _Limited(self._sensor(level, now_ms), limit, in_windows, free)
+        if len(user) + len(client_id) <= MAX_KEPT_NAME:
+            if len(self._found) >= MAX_SENSORS:
+                self._found.clear()
+            self._found[client] = limited
+        return limited
+
+    def _limits_changed(self) -> None:
+        self.is_limited = bool(self.limits)
+        self._found.clear()
 
     def _sensor(self, level: _Level, now_ms: float) -> _Sensor:
         user, client_id = level
@@ -300,6 +367,7 @@ class ClientQuotas:
         if not is_full and now_ms - self._purged_ms < _PURGE_MS:
             return
         self._purged_ms = now_ms
+        self._found.clear()
         for level in [
             level for level, each in sensors.items() if now_ms - each.last_ms >= SENSOR_EXPIRY_MS
         ]:
@@ -355,7 +423,7 @@ class Quotas:
 
     def __bool__(self) -> bool:
         """True while any quota is set."""
-        return any(each.limits for each in self.by_type.values())
+        return any(each.is_limited for each in self.by_type.values())
 
     def update(
         self, kind: EntityKind, keys: Iterable[str], entities: Mapping[str, EntityValue]
@@ -380,7 +448,7 @@ class AddressRates:
 
     def __bool__(self) -> bool:
         """True while any address has a quota."""
-        return bool(self._quotas.limits)
+        return self._quotas.is_limited
 
     def set(self, address: str | None, limit: float | None) -> None:
         """Set the quota of an address, or (None) of all without their own; no limit removes it."""

@@ -65,9 +65,9 @@ class ClientQuotaSwitch:
             ),
         )
         if config.quota_producer_default != MAX_LONG:
-            quotas.by_type[QuotaType.PRODUCE].limits.default = config.quota_producer_default
+            quotas.by_type[QuotaType.PRODUCE].limits.set_default(config.quota_producer_default)
         if config.quota_consumer_default != MAX_LONG:
-            quotas.by_type[QuotaType.FETCH].limits.default = config.quota_consumer_default
+            quotas.by_type[QuotaType.FETCH].limits.set_default(config.quota_consumer_default)
         for kind in _KINDS:
             present = self._services.metadata.entities.all(kind)
             quotas.update(kind, present, present)

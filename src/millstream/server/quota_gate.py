@@ -11,7 +11,7 @@ is an authorizer) with ClusterAction. Kafka: ``QuotaManagers``,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -23,32 +23,46 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ProtocolError
 from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.fetch import FetchRequest
 from millstream.runtime.client_usage import ClientUsage
 from millstream.runtime.services import Services
+from millstream.security.quotas import QuotaType
 from millstream.security.sasl.connection import Step
 
 Handle = Callable[[Services, RequestContext, Any], Reply]
 Refuse = Callable[[RequestContext, Request, Exception], Answer]
 Decode = Callable[[memoryview, int], Request]
+_Record = Callable[[RequestContext, Any, int, int], int]
 
 _OF_AUTHENTICATION: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 )
 """What comes before anybody is known."""
 
-_OF_BROKERS: Final = frozenset(
-    {
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE,
-        ApiKey.WRITE_SHARE_GROUP_STATE,
-        ApiKey.DELETE_SHARE_GROUP_STATE,
-        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
-    }
-)
-"""What brokers ask of each other."""
-
 _NS_TO_PERCENT: Final = 100 / 1e9
+
+
+def _is_of_replica(request: FetchRequest) -> bool:
+    """Tell whether a Fetch says that it is a follower's."""
+    return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
+_SAYS_BROKER: Final[Mapping[int, Callable[[Any], bool]]] = {
+    ApiKey.FETCH: _is_of_replica,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda request: request.replica_id >= 0,
+    **dict.fromkeys(
+        (
+            ApiKey.WRITE_TXN_MARKERS,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ),
+        lambda _: True,
+    ),
+}
+"""What brokers ask of each other, and how such a request says so."""
 
 
 class QuotaGate:
@@ -57,6 +71,7 @@ class QuotaGate:
     def __init__(self, usage: ClientUsage, clock: Clock) -> None:
         self.usage = usage
         self.quotas = usage.quotas
+        self._of_time = usage.quotas.by_type[QuotaType.REQUEST]
         self._clock = clock
         self._frame_size = 0
         """The size of the frame that was decoded last: it is handled next."""
@@ -69,54 +84,72 @@ class QuotaGate:
         """
         if key >= FIRST_INTERNAL_KEY:
             return decode, handle
-        handle = _limited_fetch(self.usage, handle) if key == ApiKey.FETCH else handle
-        is_of_authentication = key in _OF_AUTHENTICATION
+        if key == ApiKey.PRODUCE:
+            return self._measured(decode), self._guarded(key, handle, refuse, self._produced)
+        if key == ApiKey.FETCH:
+            handle = _limited_fetch(self.usage, handle)
+        return decode, self._guarded(key, handle, refuse, self._handled)
 
+    def _measured(self, decode: Decode) -> Decode:
         def decode_and_measure(frame: memoryview, position: int) -> Request:
             self._frame_size = len(frame) + 4
             return decode(frame, position)
 
+        return decode_and_measure
+
+    def _guarded(self, key: int, handle: Handle, refuse: Refuse, record: _Record) -> Handle:
+        is_of_authentication = key in _OF_AUTHENTICATION
+        says_broker = _SAYS_BROKER.get(key)
+
         def guarded(services: Services, context: RequestContext, request: Any) -> Reply:
-            size = self._frame_size
             if is_of_authentication and _is_authenticating(context):
                 return handle(services, context, request)
+            size = self._frame_size
             began_ns = perf_counter_ns()
+            reply: Answer | Deferred[Answer]
             try:
-                reply = _called(handle, services, context, request)
+                called = handle(services, context, request)
+                reply = called if isinstance(called, Response) else _available(called)
             except (ConnectionClosedError, ProtocolError):
                 raise
             except Exception as error:
                 reply = refuse(context, request, error)
-            if _is_of_broker(services, context, request):
+            if says_broker is not None and says_broker(request) and _is_broker(services, context):
                 return reply
-            percent = (perf_counter_ns() - began_ns) * _NS_TO_PERCENT
-            throttle_ms = self._record(context, request, size, percent)
+            throttle_ms = record(context, request, size, began_ns)
             if isinstance(reply, Deferred):
                 _mute(context, throttle_ms)
                 return _later(context, request, reply, throttle_ms, refuse)
-            throttle_ms = _tell(reply, throttle_ms)
-            if not throttle_ms:
-                return reply
-            _mute(context, throttle_ms)
-            # What is answered in a later pass of the loop ends this one: frames that came with this
-            # one are not handled any more.
-            answered: Deferred[Answer] = Deferred()
-            self._clock.call_soon(lambda: answered.complete(reply))
-            return answered
+            if throttle_ms or getattr(reply, "throttle_time_ms", 0):
+                return self._muted(context, reply, throttle_ms)
+            return reply
 
-        return decode_and_measure, guarded
+        return guarded
 
-    def _record(self, context: RequestContext, request: Any, size: int, percent: float) -> int:
-        """Record what a request has used, when it is handled: many may be before one is answered.
-        Return how long its client has to wait.
+    def _muted(self, context: RequestContext, reply: Answer, throttle_ms: int) -> Deferred[Answer]:
+        """Mute the connection and tell the client. What is answered in a later pass of the loop
+        ends this one: frames that came with this one are not handled any more.
         """
-        user, client_id = context.connection.principal.name, context.client_id
-        if context.api_key != ApiKey.PRODUCE:
-            return self.usage.handled(user, client_id, percent)
-        throttle_ms = self.usage.produced(user, client_id, size)
-        if request.acks == 0:
+        _mute(context, _tell(reply, throttle_ms))
+        answered: Deferred[Answer] = Deferred()
+        self._clock.call_soon(lambda: answered.complete(reply))
+        return answered
+
+    # A request is recorded when it is handled: many may be before one is answered. These return how
+    # long its client has to wait.
+
+    def _handled(self, context: RequestContext, _: Any, __: int, began_ns: int) -> int:
+        if not self._of_time.is_limited:
+            return 0
+        percent = (perf_counter_ns() - began_ns) * _NS_TO_PERCENT
+        return self.usage.handled(context.connection.principal.name, context.client_id, percent)
+
+    def _produced(self, context: RequestContext, request: Any, size: int, began_ns: int) -> int:
+        user = context.connection.principal.name
+        throttle_ms = self.usage.produced(user, context.client_id, size)
+        if request.acks == 0 or not self._of_time.is_limited:
             return throttle_ms
-        return max(throttle_ms, self.usage.handled(user, client_id, percent))
+        return max(throttle_ms, self._handled(context, request, size, began_ns))
 
 
 def _limited_fetch(usage: ClientUsage, handle: Handle) -> Handle:
@@ -125,8 +158,7 @@ def _limited_fetch(usage: ClientUsage, handle: Handle) -> Handle:
     """
 
     def limited(services: Services, context: RequestContext, request: Any) -> Reply:
-        is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        if not is_follower or services.cluster is None:
+        if not _is_of_replica(request) or services.cluster is None:
             user = context.connection.principal.name
             limit = usage.max_fetch_bytes(user, context.client_id, request.max_bytes)
             request.max_bytes, request.min_bytes = limit, min(request.min_bytes, limit)
@@ -135,11 +167,8 @@ def _limited_fetch(usage: ClientUsage, handle: Handle) -> Handle:
     return limited
 
 
-def _called(
-    handle: Handle, services: Services, context: RequestContext, request: Any
-) -> Answer | Deferred[Answer]:
+def _available(reply: Reply) -> Answer | Deferred[Answer]:
     """Return what a handler answers, as soon as it can be had."""
-    reply = handle(services, context, request)
     if isinstance(reply, Response) or reply is None:
         return reply
     later = reply if isinstance(reply, Deferred) else spawn(reply)
@@ -199,17 +228,10 @@ def _mute(context: RequestContext, throttle_ms: int) -> None:
         context.connection.mute(throttle_ms)
 
 
-def _is_of_broker(services: Services, context: RequestContext, request: Any) -> bool:
-    """Tell whether another broker asks. What a request says of itself is not enough."""
-    match context.api_key:
-        case ApiKey.FETCH:
-            is_said = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        case ApiKey.OFFSET_FOR_LEADER_EPOCH:
-            is_said = request.replica_id >= 0
-        case key:
-            is_said = key in _OF_BROKERS
+def _is_broker(services: Services, context: RequestContext) -> bool:
+    """Tell whether a request that says it is another broker's is one."""
     cluster = services.cluster
-    if not is_said or cluster is None or context.connection.listener != cluster.listener_name:
+    if cluster is None or context.connection.listener != cluster.listener_name:
         return False
     access = access_of(services, context)
     return access is None or access.on_cluster(AclOperation.CLUSTER_ACTION, tell_denied=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from bench import request_cost
 from bench.request_cost import Effort
 
@@ -27,18 +28,27 @@ def test_every_kind_of_request_is_measured(tmp_path: Path) -> None:
     assert all(cost.bytecodes > 500 and cost.calls > 10 for cost in costs.values()), costs
 
 
-def test_what_an_authorizer_adds_to_a_request_is_a_fortieth(tmp_path: Path) -> None:
-    """Bytecodes do not depend on what else the machine does."""
+def counted(directory: Path, settings: Mapping[str, str]) -> dict[str, float]:
+    """Return the bytecodes of a request of each kind: they do not depend on what else the machine
+    does.
+    """
+    with request_cost.broker_in(str(directory), settings) as broker:
+        found = {}
+        for kind, request in request_cost.requests(broker, 130).items():
+            request()  # what the first one finds out is kept
+            found[kind], _ = request_cost.executed(request, 1)
+    return found
 
-    def counted(name: str, settings: Mapping[str, str]) -> dict[str, float]:
-        with request_cost.broker_in(str(tmp_path / name), settings) as broker:
-            found = {}
-            for kind, request in request_cost.requests(broker, 130).items():
-                request()  # the first one is decided, and kept
-                found[kind], _ = request_cost.executed(request, 1)
-        return found
 
-    open_to_all = counted("open", {})
-    guarded = counted("guarded", request_cost.AUTHORIZING)
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [(request_cost.AUTHORIZING, 1.025), (request_cost.LIMITING, 1.3)],
+    ids=["an authorizer", "byte quotas"],
+)
+def test_what_is_asked_of_each_request_adds_little(
+    settings: Mapping[str, str], most: float, tmp_path: Path
+) -> None:
+    free = counted(tmp_path / "free", {})
+    guarded = counted(tmp_path / "guarded", settings)
     for kind in ("produce, one 100-byte record", "fetch, 64 KiB", "fetch, 1024 KiB"):
-        assert open_to_all[kind] < guarded[kind] < 1.025 * open_to_all[kind], kind
+        assert free[kind] < guarded[kind] < most * free[kind], kind
