@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.errors import ConfigError
+from millstream.records import kernel
 from millstream.spark.lakehouse.formats import (
     Decoded,
     Format,
@@ -394,6 +395,19 @@ def test_types_are_not_inferred_of_what_is_nested_too_deep(
     monkeypatch.setattr(json_lines, "infer", infer)
     deep = b'{"d":' + b"[" * depth + b"1" + b"]" * depth + b"}"
     assert decode(json_form(), deep) == ([], {0: "nested more than 50 deep"})
+
+
+def test_json_records_do_not_continue_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the kernel, which looks at each by itself: a list that stays open takes in the object
+    behind it, which ends it and begins a row with the number of its own.
+    """
+    monkeypatch.setattr(kernel, "_loaded", None)
+    for name in ("\u2329row\u232a", "\\u2329row\\u232a"):
+        values = (b'{"x":[{},', f'{{"a":1}}]}}\n{{"{name}":1,"a":9}}'.encode())
+        for evolve in ("true", "false"):
+            rows, rejected = decode(json_form(evolve=evolve), *values)
+            assert rows == []
+            assert list(rejected) == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["_key", "A", "_Offset", "date"])

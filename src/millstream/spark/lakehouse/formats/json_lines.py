@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,9 +49,9 @@ from millstream.spark.lakehouse.formats.format import (
 from millstream.spark.lakehouse.formats.times import to_microseconds
 from millstream.spark.lakehouse.widening import changed_columns, merge, one_of_each_name, wider
 
-_ROW: Final = "\N{LEFT-POINTING ANGLE BRACKET}row\N{RIGHT-POINTING ANGLE BRACKET}"
+_ROW: Final = f"row {secrets.token_hex(16)}"
 """A field that is inserted first into each object, so that a row of the result identifies its
-value.
+value. Nobody who writes values can know it, and so none ends early and begins another row.
 """
 _DEEPEST: Final = 50
 """Levels of lists and objects; beyond, no reader of the table would follow."""
