@@ -7,27 +7,39 @@ failed tests get a second attempt, in a pytest of their own with nothing beside 
 fails twice fails the run, so a fault that is always there is found all the same. The end of the
 output names the tests that needed both attempts: each is a fault of the test or of Millstream that
 somebody should look at.
+
+pytest rewrites the assertions of every test file when it imports it. For all files that takes most
+of a minute of CPU, and each worker of ``-n`` would do it for itself, so they are rewritten before
+the first worker starts, on all cores, and kept in ``__pycache__``, whatever
+``PYTHONDONTWRITEBYTECODE`` says.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
+PYTEST = (sys.executable, "-m", "pytest", "-q")
 MOST = 5
 DURATIONS = ("--durations=25", "--durations-min=10")
 """The slowest tests are named at the end: one that takes more than 20 s on a free machine is
 `long`."""
 TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+TESTS = Path("tests")
+FEW = 100
+"""So many files are rewritten as fast by the workers."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tests and answer pytest's exit code."""
     LAST_FAILED.unlink(missing_ok=True)  # pytest keeps failures of tests that were not run again
+    rewrite(stale())
     code = _pytest(*DURATIONS, *arguments)
     if code != TESTS_FAILED:
         return code
@@ -41,10 +53,44 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
+def stale() -> list[Path]:
+    """Return the test files whose rewritten form is not in the cache, or older than they are."""
+    ending = f".{sys.implementation.cache_tag}-pytest-{version('pytest')}.pyc"
+    found = []
+    for each in sorted(TESTS.rglob("test_*.py")):
+        kept = each.parent / "__pycache__" / (each.stem + ending)
+        if not kept.exists() or kept.stat().st_mtime < each.stat().st_mtime:
+            found.append(each)
+    return found
+
+
+def rewrite(files: Sequence[Path]) -> None:
+    """Let pytest rewrite these files, in a process for each core; a few are not worth that.
+
+    Errors are not looked at: the run that follows shows them.
+    """
+    if len(files) < FEW:
+        return
+    cores = os.cpu_count() or 1
+    running = [
+        subprocess.Popen(
+            [*PYTEST, "--collect-only", *map(str, files[first::cores])],
+            env=_environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for first in range(cores)
+    ]
+    for each in running:
+        each.wait()
+
+
 def _pytest(*arguments: str) -> int:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *arguments], check=False
-    ).returncode
+    return subprocess.run([*PYTEST, *arguments], env=_environment(), check=False).returncode
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ def test_an_unclean_election_that_replaces_loaded_records(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_leader_that_is_killed_costs_no_record(tmp_path: Path) -> None:
-    with ClusterProcesses(tmp_path / "cluster", settings={"min.insync.replicas": "2"}) as cluster:
+    with ClusterProcesses(
+        tmp_path / "cluster", settings={"min.insync.replicas": "2"}, store="keeper"
+    ) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("clicks", PARTITIONS, 3)]).get_all()
         cluster.wait_for("clicks", {1, 2, 3})

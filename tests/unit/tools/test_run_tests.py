@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,34 @@ def test_failures_of_an_earlier_run_are_not_run_again(tmp_path: Path) -> None:
     code, output, _ = run(tmp_path, {"tests/system/test_b.py": 1})
     assert code == 0
     assert "test_a" not in output
+
+
+def test_many_files_are_rewritten_before_the_run_and_kept(tmp_path: Path) -> None:
+    """Also where the environment asks Python to keep nothing."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for number in range(120):
+        (tests / f"test_{number}.py").write_text("def test_it() -> None:\n    assert True\n")
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import run_tests\n"
+        "first = run_tests.stale(); run_tests.rewrite(first); then = run_tests.stale()\n"
+        "print(len(first), len(then))\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+
+    def rewritten() -> str:
+        return subprocess.run(
+            [sys.executable, "-c", code, str(TOOL.parent)],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert rewritten() == "120 0\n"
+    changed = tests / "test_7.py"
+    changed.write_text("def test_other() -> None:\n    assert 1\n")
+    later = changed.stat().st_mtime + 5
+    os.utime(changed, (later, later))
+    assert rewritten() == "1 1\n", "a few are left to the workers"
