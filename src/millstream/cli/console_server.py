@@ -49,7 +49,7 @@ def tls_context(keystore: Path) -> ssl.SSLContext:
 
 
 def serve_app(app: Starlette, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
-    """Serve until SIGTERM or Ctrl-C, which then do what they would have done without a server."""
+    """Serve until SIGTERM or Ctrl-C: this is the way to stop it, so nothing is raised."""
     # Who asks is the other end of the connection: a header of a proxy could say anything.
     config = uvicorn.Config(
         app, log_level="warning", timeout_graceful_shutdown=_GRACE_S, proxy_headers=False
@@ -58,12 +58,10 @@ def serve_app(app: Starlette, listening: socket.socket, tls: ssl.SSLContext | No
     config.ssl = tls
     server = uvicorn.Server(config)
     leave = server.handle_exit
-    came: list[int] = []
 
     def end(signal_number: int, frame: FrameType | None) -> None:
         # Live views wait for records: they end first, or the server would have to break them.
         app.state.ended.set()
-        came.append(signal_number)
         leave(signal_number, frame)
 
     server.handle_exit = end  # type: ignore[method-assign, assignment]
@@ -75,5 +73,3 @@ def serve_app(app: Starlette, listening: socket.socket, tls: ssl.SSLContext | No
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])

@@ -34,12 +34,10 @@ def served() -> Starlette:
     return app
 
 
-@pytest.mark.parametrize(
-    ("number", "error"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_signal_ends_it_whenever_it_comes(
-    monkeypatch: pytest.MonkeyPatch, number: int, error: type[BaseException], when: str
+def test_a_signal_ends_it_whenever_it_comes_and_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, number: int, when: str
 ) -> None:
     def begin(self: uvicorn.Server, sockets: Any = None) -> Coroutine[Any, Any, None]:
         coroutine = SERVE(self, sockets)
@@ -54,6 +52,5 @@ def test_a_signal_ends_it_whenever_it_comes(
         monkeypatch.setattr(uvicorn.Server, "serve", begin)
     else:
         monkeypatch.setattr(uvicorn.Server, "main_loop", run)
-    with pytest.raises(error):
-        served()
+    served()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
