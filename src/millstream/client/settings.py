@@ -47,6 +47,8 @@ def parse_bootstrap_servers(text: str) -> tuple[Address, ...]:
 
 
 def _parse_address(text: str) -> Address:
+    if "://" in text:
+        raise ConfigError(f"{text!r} is a URL: write HOST:PORT")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)

@@ -101,7 +101,8 @@ class _Look:
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            yield self._failed("name", f"this machine does not know the name {host}: {error}")
+            reason = _reason(error)
+            yield self._failed("name", f"this machine does not know the name {host}: {reason}")
             return
         numbers = sorted({str(each[4][0]) for each in found})
         yield self._step("name", Outcome.OK, f"{host} is {', '.join(numbers)}")
@@ -202,3 +203,8 @@ class _Look:
 
     def _step(self, name: str, outcome: Outcome, sentence: str = "", remedy: str = "") -> Step:
         return Step(self._address, self._broker, name, outcome, sentence, remedy)
+
+
+def _reason(error: Exception) -> str:
+    """Return the words of an error of the system, without its number."""
+    return getattr(error, "strerror", None) or str(error)

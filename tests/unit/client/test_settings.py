@@ -33,6 +33,19 @@ def test_no_addresses(text: str) -> None:
         parse_bootstrap_servers(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("http://127.0.0.1:9092", "'http://127.0.0.1:9092' is a URL: write HOST:PORT"),
+        ("::1:9092", "an IPv6 address is written in brackets"),
+        ("a:x", "'a:x' is not of the form HOST:PORT"),
+    ],
+)
+def test_what_is_wrong_with_an_address(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        parse_bootstrap_servers(text)
+
+
 def test_an_address_is_printed_as_it_is_written() -> None:
     assert str(Address("::1", 5)) == "[::1]:5"
     assert str(Address("a", 5)) == "a:5"
