@@ -98,7 +98,7 @@ def test_topics(cli: Cli, new_topic: Topics) -> None:
     created = cli("topic", "create", one, two, "-p", "3", "-c", "retention.ms=86400000")
     assert created == (0, f"created\ttopic\t{one}\ncreated\ttopic\t{two}\n", "")
     again = cli("topic", "create", one)
-    assert (again.code, again.err) == (1, f"millstream: topic {one!r} exists already\n")
+    assert (again.code, again.err) == (1, f"millstream: topic {one!r} already exists\n")
     assert cli("topic", "create", one, "--if-not-exists").code == 0
     listed = {row["topic"]: row for row in cli("topic", "list", "--json").json()}
     assert listed[one]["partitions"] == 3
@@ -243,9 +243,9 @@ def test_a_line_that_is_no_record_ends_produce_and_is_told(
     odd = b'{"key": "a"}\n{"key": "a", "value": "1"}\n' + too_large
     skipped = piped("produce", topic, "--json", "--on-error", "skip", stdin=odd)
     assert skipped.code == 0
-    assert [line.partition(":")[2][:26] for line in skipped.err.splitlines()] == [
-        " line 1 is left out: it is",
-        " line 3 is left out: 2,000",
+    assert [line.partition(":")[2][:25] for line in skipped.err.splitlines()] == [
+        " line 1 is skipped: it is",
+        " line 3 is skipped: 2,000",
     ]
 
 
@@ -303,7 +303,7 @@ def test_where_to_start_and_stop(cli: Cli, piped: Cli, new_topic: Topics) -> Non
     assert cli("consume", topic, "-e", "--since", "2999-01-01").out == ""
     both = cli("consume", topic, "-e", "--since", "1h", "-o", "beginning")
     assert both.code == 2
-    assert both.err.startswith("millstream: --since does not go with --offset (see ")
+    assert both.err.startswith("millstream: --since cannot be combined with --offset (see ")
     missing = cli("consume", topic, "-e", "-p", "7")
     assert (missing.code, "no partition 7" in missing.err) == (1, True)
     assert cli("consume", "no-such-topic", "-e").code == 1
@@ -385,7 +385,7 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
     nothing = cli("group", "delete-offsets", group, "-t", topic, "-p", "0")
     assert (nothing.code, nothing.err) == (
         1,
-        f"millstream: group {group} has committed nothing for {topic} 0\n",
+        f"millstream: group {group} has no committed offsets for {topic} 0\n",
     )
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         left = admin.list_group_offsets([group])[group].get()

@@ -132,7 +132,7 @@ def test_consume_as_a_member(
     ("words", "about"),
     [
         (("--share",), "--share needs --group"),
-        (("--group", "g", "-o", "end"), "--offset does not go with --group"),
+        (("--group", "g", "-o", "end"), "--offset cannot be combined with --group"),
         (("--group", "g", "-X", "no.such=1"), "no.such"),
     ],
 )
@@ -186,7 +186,7 @@ def test_kinds_and_states_that_no_group_has(
     broker: BrokerProcess, words: tuple[str, str], known: str
 ) -> None:
     said = millstream(broker, "group", "list", *words, code=2)
-    assert f"{words[1]!r} is none of " in said
+    assert f"{words[1]!r} is not one of " in said
     assert known in said
     millstream(broker, "group", "list", words[0], known.lower())
 

@@ -178,7 +178,7 @@ def test_a_life_of_a_cluster(tmp_path: Path, option: str | None, process: str, n
         until(lambda: create(cluster.bootstrap, "afterwards"), "a controller that can write")
 
         os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
-        until(lambda: "broker 2 has ended" in cluster.said, "a word about the broker")
+        until(lambda: "broker 2 has exited" in cluster.said, "a word about the broker")
         first = cluster.bootstrap.split(",")[0]
 
         def noticed() -> bool:
@@ -221,7 +221,7 @@ def test_a_broker_that_ends_is_started_again_if_asked_for(tmp_path: Path) -> Non
             until(partial(told_more_often, cluster, again, told), "its start")
             until(lambda: brokers_of(cluster.bootstrap) == [1, 2], "the same broker")
         os.kill(cluster.child("broker-2").pid, signal.SIGKILL)
-        until(lambda: "broker 2 has ended" in cluster.said, "that it is left alone")
+        until(lambda: "broker 2 has exited" in cluster.said, "that it is left alone")
         until(lambda: brokers_of(cluster.bootstrap.split(",")[0]) == [1], "its end")
         cluster.stop(signal.SIGTERM)
 
@@ -230,7 +230,7 @@ def test_a_cluster_with_a_keeper_gets_no_other_store(tmp_path: Path) -> None:
     (tmp_path / "keeper").mkdir()
     refused = run("cluster", "start", "--dir", str(tmp_path), "--port", "0", "--zookeeper")
     assert refused.returncode == 1
-    assert "millstream cluster migrate-metadata moves it to a ZooKeeper" in refused.stderr
+    assert "millstream cluster migrate-metadata moves it to ZooKeeper" in refused.stderr
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
@@ -262,11 +262,11 @@ def test_an_ensemble_goes_on_without_one_of_its_servers_and_ends_without_two(
         assert "zookeeper listening on" in process.stdout.readline()
         first, second, _ = psutil.Process(process.pid).children()
         first.kill()
-        until(lambda: "the others go on" in (tmp_path / "err").read_text(), "a word")
+        until(lambda: "the others keep running" in (tmp_path / "err").read_text(), "a word")
         assert process.poll() is None
         second.kill()
         assert process.wait(TIMEOUT_S) == 1
-        assert "too few are left" in (tmp_path / "err").read_text()
+        assert "too few servers are left" in (tmp_path / "err").read_text()
     finally:
         process.terminate()
         process.communicate()

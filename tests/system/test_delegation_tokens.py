@@ -84,7 +84,7 @@ def test_a_token_from_its_beginning_to_its_end(broker: BrokerProcess, tmp_path: 
     assert "hmac" not in shown
     again = ann.run("create", "-o", str(file))
     assert again.returncode == 1
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
     settings = settings_of(broker, file)
     with Producer({**settings, "client.id": "first"}) as producer:

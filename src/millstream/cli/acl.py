@@ -36,7 +36,7 @@ from millstream.model.principal import parse_principal
 if TYPE_CHECKING:
     from millstream.client.admin import Admin
 
-app = typer.Typer(help="Rules of access: who may do what.", no_args_is_help=True)
+app = typer.Typer(help="Access rules: who may do what.", no_args_is_help=True)
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -46,23 +46,30 @@ OfTransaction = Annotated[
     str | None, typer.Option("--transactional-id", help="A transactional id.")
 ]
 OfToken = Annotated[str | None, typer.Option("--delegation-token", help="A delegation token.")]
-OfUser = Annotated[str | None, typer.Option("--user", help="A user, whose tokens are meant.")]
-OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-IsPrefix = Annotated[
-    bool, typer.Option("--prefix", help="The name is a prefix: the rule is about all that have it.")
+OfUser = Annotated[
+    str | None, typer.Option("--user", help="A user, as the owner of delegation tokens.")
 ]
+OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+IsPrefix = Annotated[bool, typer.Option("--prefix", help="Treat the name as a prefix.")]
 Principals = Annotated[
     list[str] | None,
-    typer.Option("--principal", "-p", metavar="User:NAME", help="Whom it is about; 'User:*': all."),
+    typer.Option(
+        "--principal", "-p", metavar="User:NAME", help="The user; 'User:*' for everybody."
+    ),
 ]
-Hosts = Annotated[list[str] | None, typer.Option("--host", help="The client's address; '*': any.")]
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", help="The client's address; '*' for any.")
+]
 Operations = Annotated[
     list[str] | None,
     typer.Option(
-        "--operation", "-o", metavar="OPERATION", help="As read, write or describe-configs."
+        "--operation",
+        "-o",
+        metavar="OPERATION",
+        help="For example read, write or describe-configs.",
     ),
 ]
-Denies = Annotated[bool, typer.Option("--deny", help="A rule that denies.")]
+Denies = Annotated[bool, typer.Option("--deny", help="Rules that deny instead of allow.")]
 
 _HEADINGS = {
     "resource": "resource",
@@ -84,7 +91,7 @@ def list_acls(
     user: OfUser = None,
     cluster: OfCluster = False,
     matching: Annotated[
-        bool, typer.Option("--matching", help="Also rules of '*' and of prefixes of the name.")
+        bool, typer.Option("--matching", help="Also rules for '*' and for prefixes of the name.")
     ] = False,
     principal: Principals = None,
     as_json: AsJson = False,
@@ -96,7 +103,7 @@ def list_acls(
         topic, group, transactional_id, delegation_token, user, cluster, optional=True
     )
     if matching and name is None:
-        raise UsageError("--matching asks about a resource, as --topic NAME")
+        raise UsageError("--matching needs a resource, for example --topic NAME")
     principals = {_principal(each) for each in principal or ()}
     wanted = AclFilter(
         resource=resource, name=name, pattern=PatternType.MATCH if matching else PatternType.ANY
@@ -124,7 +131,7 @@ def add(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Add rules: one for each principal, host and operation that is named."""
+    """Add rules, one for each combination of principal, host and operation."""
     resource, name = _resource(topic, group, transactional_id, delegation_token, user, cluster)
     if not principal or not operation or name is None:
         raise UsageError("a rule needs --principal and --operation")
@@ -169,12 +176,12 @@ def remove(
     operation: Operations = None,
     deny: Denies = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Needed where neither resource nor principal is named.")
+        bool, typer.Option("--yes", help="Required if neither a resource nor a principal is given.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Remove the rules that match all that is named."""
+    """Remove the rules that match all given options."""
     resource, name = _resource(
         topic, group, transactional_id, delegation_token, user, cluster, optional=True
     )
@@ -211,20 +218,24 @@ def remove(
 
 @app.command()
 def check(
-    principal: Annotated[str, typer.Argument(metavar="User:NAME", help="Who asks.")],
-    operation: Annotated[str, typer.Argument(metavar="OPERATION", help="As read or alter.")],
+    principal: Annotated[str, typer.Argument(metavar="User:NAME", help="The user.")],
+    operation: Annotated[
+        str, typer.Argument(metavar="OPERATION", help="For example read or alter.")
+    ],
     topic: OfTopic = None,
     group: OfGroup = None,
     transactional_id: OfTransaction = None,
     delegation_token: OfToken = None,
     user: OfUser = None,
     cluster: OfCluster = False,
-    host: Annotated[str, typer.Option("--host", help="From which address.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The client's address.")] = "127.0.0.1",
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Tell whether somebody may do something, and by which rule; exits with 1 where not."""
+    """Show whether a user may perform an operation, and which rule decides. The exit code is 1 if
+    not.
+    """
     from millstream.security.authorizer import SUPER_USER, Authorizer, parse_super_users
 
     resource, name = _resource(topic, group, transactional_id, delegation_token, user, cluster)
@@ -332,8 +343,8 @@ def _address(text: str) -> str:
         ip_address(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not the address of one client, such as 10.0.0.7: no name or network "
-            "matches",
+            f"{text!r} is not the address of a client, such as 10.0.0.7: names and networks "
+            f"are not supported",
             param_hint="--host",
         ) from None
     return text
@@ -359,7 +370,7 @@ def _read(kind: type[E], text: str) -> E:
         if each.name != "ANY" and wanted in (each.name, each.name.replace("_", "")):
             return each
     names = ", ".join(_word(each) for each in kind if each.name != "ANY")
-    raise UsageError(f"{text!r} is not an operation; there are {names}")
+    raise UsageError(f"{text!r} is not an operation; operations: {names}")
 
 
 def _word(value: IntEnum) -> str:

@@ -166,7 +166,7 @@ def serve(
     """Run a broker, or several, until SIGTERM or Ctrl-C.
 
     Every setting can also come from the environment: MILLSTREAM_LOG_RETENTION_MS sets
-    log.retention.ms. Options count more than variables, and variables more than the file.
+    log.retention.ms. Options override variables, and variables override the file.
     """
     raise AssertionError("main runs serve itself; this declares its help")
 
@@ -176,8 +176,8 @@ def keeper(
 ) -> None:
     """Run the keeper of a cluster on this machine until SIGTERM or Ctrl-C.
 
-    serve --brokers and cluster start run one by themselves. The first line says where it listens:
-    metadata.keeper.socket of the brokers.
+    serve --brokers and cluster start run one by themselves. The first line of output is its socket,
+    the value for metadata.keeper.socket of the brokers.
     """
     raise AssertionError("main runs keeper itself; this declares its help")
 

@@ -38,7 +38,7 @@ Bootstrap: TypeAlias = Annotated[
         "-b",
         metavar="HOST:PORT,…",
         envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
-        help="Brokers to ask first.",
+        help="Brokers to connect to first.",
     ),
 ]
 Timeout: TypeAlias = Annotated[
@@ -46,7 +46,7 @@ Timeout: TypeAlias = Annotated[
     typer.Option(
         "--timeout",
         metavar="TIME",
-        help="How long to wait for brokers, as 30s.",
+        help="How long to wait for brokers, for example 30s.",
         show_default="10s; 1s where all refuse connections",
     ),
 ]

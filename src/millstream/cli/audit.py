@@ -38,10 +38,10 @@ def audit(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Compare a table with its topic: ranges, gaps, doubles, and offsets without a record.
+    """Compare a table with its topic: ranges, gaps, duplicates, and offsets without a record.
 
-    With {topic} in the table's name, the table of each topic is compared. The exit code is 0 when
-    every table holds each record up to its offsets once, and 1 otherwise.
+    With {topic} in the table's name, the table of each topic is compared. The exit code is 0 if
+    every table holds each record up to its offsets exactly once, and 1 otherwise.
     """
     from millstream.spark.lakehouse.audit import audit as run_audit
     from millstream.spark.lakehouse.audit import sentences

@@ -39,18 +39,24 @@ class Kind(Enum):
 
 def audit_log(
     file: Annotated[
-        Path | None, typer.Option("--file", help="A file of the audit log, in place of the topic.")
+        Path | None,
+        typer.Option("--file", help="Read this file of the audit log instead of the topic."),
     ] = None,
     principal: Annotated[
-        list[str] | None, typer.Option("--principal", "-p", metavar="User:NAME", help="Who.")
+        list[str] | None,
+        typer.Option("--principal", "-p", metavar="User:NAME", help="User who acted."),
     ] = None,
     resource: Annotated[
         list[str] | None,
-        typer.Option("--resource", "-r", metavar="NAME", help="A topic, a group, a user, ..."),
+        typer.Option(
+            "--resource", "-r", metavar="NAME", help="Topic, group, user or other resource."
+        ),
     ] = None,
-    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="May be repeated.")] = None,
+    kind: Annotated[
+        list[Kind] | None, typer.Option("--kind", help="Kind of event; may be repeated.")
+    ] = None,
     denied: Annotated[
-        bool, typer.Option("--denied", help="What was denied, and who failed to authenticate.")
+        bool, typer.Option("--denied", help="Only denied actions and failed authentications.")
     ] = False,
     since: Annotated[
         str | None,
@@ -64,9 +70,10 @@ def audit_log(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print the audit log: one line for each record that matches all that is asked for.
+    """Print the audit log: one line for each record that matches all options.
 
-    What the broker left out (for its rate limit, or because it could not write) is always printed.
+    Notes about records that the broker left out (because of its rate limit or a failed write) are
+    always printed.
     """
     wanted = _Wanted(
         frozenset(principal or ()),

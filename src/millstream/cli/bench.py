@@ -31,16 +31,19 @@ from millstream.client.core.settings import ProducerSettings
 from millstream.model.topic import TopicPartition
 
 app = typer.Typer(
-    help="How fast a cluster is, from here: produce, consume, end-to-end.", no_args_is_help=True
+    help="Measure the speed of a cluster: produce, consume, end-to-end.", no_args_is_help=True
 )
 
 _PERCENTILES: Final = (50, 95, 99, 99.9)
 _POLL_S: Final = 0.2
 
-Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that exists.")]
+Topic: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="An existing topic.")]
 Records: TypeAlias = Annotated[int, typer.Option("--records", "-n", min=1, help="How many.")]
 Size: TypeAlias = Annotated[
-    str, typer.Option("--size", "-s", metavar="SIZE", help="Bytes of each value, as 100 or 1KB.")
+    str,
+    typer.Option(
+        "--size", "-s", metavar="SIZE", help="Bytes of each value, for example 100 or 1KB."
+    ),
 ]
 
 
@@ -87,15 +90,16 @@ def produce(
     records: Records = 1_000_000,
     size: Size = "100",
     throughput: Annotated[
-        int, typer.Option(min=0, help="Records a second at most; 0 is as fast as it goes.")
+        int, typer.Option(min=0, help="Maximum records per second; 0 for no limit.")
     ] = 0,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Send records of random bytes, and show rates and how long acknowledgements took.
+    """Send records of random bytes, and show rates and acknowledgement times.
 
-    Settings of the producer come with -X, as -X acks=1 -X linger.ms=5 -X compression.type=lz4.
+    Set options of the producer with -X, for example -X acks=1 -X linger.ms=5 -X
+    compression.type=lz4.
     """
     settings = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
     payload = _payload(size)
@@ -170,7 +174,7 @@ def end_to_end(
     records: Records = 10_000,
     size: Size = "100",
     throughput: Annotated[
-        int, typer.Option(min=0, help="Records a second at most; 0 is one after the other.")
+        int, typer.Option(min=0, help="Maximum records per second; 0 sends one after the other.")
     ] = 0,
     at_most: Annotated[
         str, typer.Option(metavar="TIME", help="How long to wait for a record that was sent.")
@@ -179,7 +183,7 @@ def end_to_end(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Send records to one partition and read them there: the time from send to poll."""
+    """Send records to one partition, read them back, and show the time from send to poll."""
     patience_s = duration_ms(at_most, "--at-most") / 1000
     writing = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
     reading = _settings(bootstrap, timeout, topic, settings_of(ConsumerSettings))

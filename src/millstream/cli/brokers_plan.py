@@ -65,7 +65,7 @@ def plan_brokers(
     step = step_of(first, count)
     if ports and len(ports) != count:
         raise ConfigError(
-            f"--ports takes a port for each of the {count} brokers, not {len(ports)} in all"
+            f"--ports needs one port for each of the {count} brokers, not {len(ports)}"
         )
     if ports and len(config.listening()) > 1:
         raise ConfigError("--ports is for brokers with one listener; listeners names more")

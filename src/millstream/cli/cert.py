@@ -26,7 +26,7 @@ _CA_KEY: Final = "ca-key.pem"
 Directory = Annotated[
     Path, typer.Option("--dir", help="Directory of the authority and of what it signs.")
 ]
-Days = Annotated[int, typer.Option(help="For how long the certificate is valid.", min=1)]
+Days = Annotated[int, typer.Option(help="Days for which the certificate is valid.", min=1)]
 PasswordFile = Annotated[
     Path | None,
     typer.Option(
@@ -44,10 +44,12 @@ def cert() -> None:
 @app.command()
 def authority(
     directory: Directory = _HERE,
-    name: Annotated[str, typer.Option(help="Its name.")] = "Millstream authority",
+    name: Annotated[str, typer.Option(help="Name of the authority.")] = "Millstream authority",
     days: Days = 3650,
 ) -> None:
-    """Make an authority: ca.pem, which everybody is given, and ca-key.pem, which nobody is."""
+    """Create a certificate authority: ca.pem for everybody, and ca-key.pem, which must be kept
+    secret.
+    """
     from millstream.security.certificates import Authority
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -62,14 +64,14 @@ def authority(
 def server(
     host: Annotated[
         list[str],
-        typer.Option(help="Name or address at which clients connect; may be given several times."),
+        typer.Option(help="Name or address that clients connect to; may be repeated."),
     ],
-    name: Annotated[str, typer.Option(help="Beginning of the names of the files.")] = "server",
+    name: Annotated[str, typer.Option(help="Prefix of the file names.")] = "server",
     directory: Directory = _HERE,
     days: Days = 825,
     password_file: PasswordFile = None,
 ) -> None:
-    """Sign for a broker, and print the settings that use the certificate."""
+    """Create a certificate for a broker, and print the settings that use it."""
     signed = _authority(directory).server(host, now=datetime.now(UTC), days=days)
     path = _keep(directory, name, signed, password_file)
     print("ssl.keystore.type=PEM")
@@ -85,9 +87,9 @@ def client(
     days: Days = 825,
     password_file: PasswordFile = None,
 ) -> None:
-    """Sign for a client, and print the settings that use the certificate."""
+    """Create a certificate for a client, and print the settings that use it."""
     if not user or set(user) & set("/\\\0") or user.startswith("."):
-        raise typer.BadParameter("it becomes the name of a file", param_hint="USER")
+        raise typer.BadParameter("it is used as the name of a file", param_hint="USER")
     signed = _authority(directory).client(user, now=datetime.now(UTC), days=days)
     path = _keep(directory, f"client-{user}", signed, password_file)
     print("security.protocol=SSL")
@@ -105,8 +107,8 @@ def _authority(directory: Path) -> Authority:
         key = (directory / _CA_KEY).read_bytes()
     except OSError as error:
         raise CommandFailedError(
-            f"no authority in {directory} ({error.strerror}): make one with "
-            f"millstream cert authority --dir {directory}"
+            f"no authority in {directory} ({error.strerror}): create one with millstream cert "
+            f"authority --dir {directory}"
         ) from error
     return Authority.read(certificate, key, None)
 
@@ -136,7 +138,7 @@ def _write(path: Path, data: bytes, *, secret: bool = False) -> None:
     try:
         descriptor = os.open(path, flags, 0o600 if secret else 0o644)
     except FileExistsError:
-        raise CommandFailedError(f"{path} is there already") from None
+        raise CommandFailedError(f"{path} already exists") from None
     except OSError as error:
         raise CommandFailedError(f"{path} cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "wb") as file:

@@ -24,7 +24,7 @@ from millstream.cli.output import print_json
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import AdminSettings, ProducerSettings
 
-app = typer.Typer(help="Whether a cluster keeps what it promises: history.", no_args_is_help=True)
+app = typer.Typer(help="Check the guarantees of a cluster: history.", no_args_is_help=True)
 
 _ACKS: Final = ("all", "1", "0")
 
@@ -36,7 +36,7 @@ def check() -> None:
 
 _Topic: TypeAlias = Annotated[
     str | None,
-    typer.Option("--topic", "-t", help="A topic that exists; without it one is made."),
+    typer.Option("--topic", "-t", help="An existing topic; by default one is created."),
 ]
 _Partitions: TypeAlias = Annotated[
     int, typer.Option("--partitions", "-p", min=1, help="Of a topic that is made.")
@@ -52,22 +52,27 @@ _ReplicationFactor: TypeAlias = Annotated[
     ),
 ]
 _Rate: TypeAlias = Annotated[
-    float, typer.Option(min=0.1, help="Records a second of each producer.")
+    float, typer.Option(min=0.1, help="Records per second of each producer.")
 ]
 _Transactions: TypeAlias = Annotated[
     bool,
-    typer.Option("--transactions", help="Transactions, some of them aborted; readers of them."),
+    typer.Option("--transactions", help="Use transactions, and abort some of them."),
 ]
 _Fault: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option(metavar="COMMAND", help="A shell command that breaks and mends; may be repeated."),
+    typer.Option(
+        metavar="COMMAND",
+        help="A shell command that causes a fault and repairs it; may be repeated.",
+    ),
 ]
 _FaultEvery: TypeAlias = Annotated[
-    str, typer.Option(metavar="TIME", help="Between two faults, and before the first.")
+    str, typer.Option(metavar="TIME", help="Pause before each fault.")
 ]
 _Report: TypeAlias = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write JSON there, and the summary to FILE.txt."),
+    typer.Option(
+        metavar="FILE", help="Write the report to FILE as JSON, and the summary to FILE.txt."
+    ),
 ]
 
 
@@ -77,11 +82,13 @@ def history(
     partitions: _Partitions = 3,
     replication_factor: _ReplicationFactor = -1,
     producers: Annotated[int, typer.Option(min=1, help="Producers.")] = 2,
-    readers: Annotated[int, typer.Option(min=0, help="Members of a group that reads.")] = 2,
+    readers: Annotated[
+        int, typer.Option(min=0, help="Number of members of the group that reads.")
+    ] = 2,
     seconds: Annotated[float, typer.Option(min=1, help="How long the load runs.")] = 60.0,
     rate: _Rate = 200.0,
     acks: Annotated[str, typer.Option(help="all, 1 or 0.")] = "all",
-    idempotent: Annotated[bool, typer.Option(help="Producers that write each record once.")] = True,
+    idempotent: Annotated[bool, typer.Option(help="Use idempotent producers.")] = True,
     transactions: _Transactions = False,
     fault: _Fault = None,
     fault_every: _FaultEvery = "15s",
@@ -90,18 +97,19 @@ def history(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Write and read under faults, and say whether anything was lost, doubled, reordered or undone.
+    """Write and read under faults, and report whether records were lost, duplicated, reordered or
+    undone.
 
-    Faults run one after the other, in turn, while producers send, a group reads and commits, and an
-    asker looks at offsets; in the end everything is read. The exit code is 1 when something was
-    seen that must not be.
+    Faults run one after the other while producers send, a group reads and commits, and a client
+    lists offsets; at the end everything is read. The exit code is 1 if a guarantee was violated.
+
     """
     from millstream.history.report import as_json as json_of
     from millstream.history.report import as_text
     from millstream.history.run import Plan, run
 
     if acks not in _ACKS:
-        raise typer.BadParameter(f"{acks!r} is none of {', '.join(_ACKS)}", param_hint="--acks")
+        raise typer.BadParameter(f"{acks!r} is not one of {', '.join(_ACKS)}", param_hint="--acks")
     if acks != "all" and (idempotent or transactions):
         raise UsageError(f"--acks {acks} needs --no-idempotent, and no --transactions")
     servers = bootstrap_servers(bootstrap, timeout)

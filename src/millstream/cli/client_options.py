@@ -77,7 +77,7 @@ def _declare_timeout(
             "--timeout",
             metavar="TIME",
             callback=_take_timeout,
-            help="How long to wait for brokers, as 30s.",
+            help="How long to wait for brokers, for example 30s.",
             show_default="10s; 1s where all refuse connections",
         ),
     ] = None,
@@ -230,9 +230,9 @@ def _of_file(path: str) -> dict[str, str]:
             # Left out it would leave the connection less protected than the file says.
             raise typer.BadParameter(_unknown(name), param_hint=f"--command-config {path}")
         elif _LOOKS_LIKE_A_NAME.fullmatch(name):
-            complain(f"{path}: {name} is left out: it is not a setting of this client")
+            complain(f"{path}: {name} is ignored: it is not a setting of this client")
         else:  # The file may be something else, a password for one: it is not repeated.
-            complain(f"{path}: a line that is not NAME=VALUE is left out")
+            complain(f"{path}: a line that is not NAME=VALUE is ignored")
     return known
 
 

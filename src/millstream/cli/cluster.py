@@ -69,21 +69,22 @@ def start(
     zookeeper: Annotated[
         bool,
         typer.Option(
-            "--zookeeper", help="Keep the metadata in a ZooKeeper, which needs Java and PySpark."
+            "--zookeeper", help="Keep the metadata in ZooKeeper, which needs Java and PySpark."
         ),
     ] = False,
     restart: Annotated[
         bool,
         typer.Option(
             "--restart",
-            help="Start a broker again that ends, up to three times in five minutes. Without it "
-            "the command reports it, and how to start it.",
+            help="Restart a broker that exits, up to three times in five minutes. Without this the"
+            " command reports the exit, and how to restart the broker.",
         ),
     ] = False,
 ) -> None:
     """Run brokers on this machine, with a keeper for their metadata, until Ctrl-C or SIGTERM.
 
-    The first line says where clients connect. Data stays in the directory for the next start.
+    The first line of output is the address for clients. Data stays in the directory for the next
+    start.
     """
     from millstream.cli.cluster_site import ClusterSite
     from millstream.cli.cluster_store import store_in
@@ -110,7 +111,7 @@ def start(
 def migrate_metadata(
     directory: Annotated[
         Path,
-        typer.Option("--dir", help="Directory of serve --brokers, or of cluster start."),
+        typer.Option("--dir", help="Data directory of serve --brokers or of cluster start."),
     ],
     zookeeper: Annotated[
         str,
@@ -121,8 +122,8 @@ def migrate_metadata(
 ) -> None:
     """Move the metadata of a cluster from its keeper to a ZooKeeper, with the brokers stopped.
 
-    Topics, settings, rules, users and quotas are copied and compared. The last lines say how the
-    brokers are started afterwards; they may then be joined by brokers of other machines.
+    Topics, settings, rules, users and quotas are copied and compared. The last lines of output show
+    how to start the brokers afterwards; brokers on other machines can then join.
     """
     from millstream.cli.cluster_store import KEEPER_DIRECTORY
     from millstream.cli.metadata_migration import log_directory_of, migrate
@@ -144,7 +145,7 @@ def migrate_metadata(
 def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None, as_json: AsJson = False
 ) -> None:
-    """Show the controller, the brokers, and what is not fully replicated."""
+    """Show the controller, the brokers, and partitions that are not fully replicated."""
     with open_admin(bootstrap, timeout) as admin:
         view = view_cluster(admin)
     if as_json:
@@ -254,8 +255,8 @@ def elect(
         bool,
         typer.Option(
             "--unclean",
-            help="For partitions without a leader: elect the longest log, although records may "
-            "be lost.",
+            help="For partitions without a leader: elect the replica with the longest log; records"
+            " may be lost.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -330,9 +331,9 @@ def _topic_partitions(admin: Admin, words: list[str]) -> list[TopicPartition]:
 def doctor(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None, as_json: AsJson = False
 ) -> None:
-    """Say in plain sentences which partitions are at risk, and why.
+    """Report which partitions are at risk, and why.
 
-    The exit code is 1 when something is broken now.
+    The exit code is 1 if something is broken now.
     """
     with open_admin(bootstrap, timeout) as admin:
         view = view_cluster(admin)

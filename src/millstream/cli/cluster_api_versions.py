@@ -23,7 +23,7 @@ def api_versions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Show which versions of which requests brokers answer, and which of them this client uses."""
+    """Show the API versions of brokers, and which of them this client uses."""
     with open_admin(bootstrap, timeout) as admin:
         rows: list[Row] = [
             _row(broker_id, key, there)

@@ -19,15 +19,17 @@ from millstream.cli.output import Row, print_done, print_json, print_rows
 from millstream.client.core.admin.cluster import UpgradeType
 
 app = typer.Typer(
-    help="Features, which change what all brokers do together; without a command: describe.",
+    help="Feature levels of the cluster; without a command: describe.",
     invoke_without_command=True,
 )
 
 Levels = Annotated[
     list[str],
-    typer.Argument(metavar="FEATURE=LEVEL", help="As transaction.version=2; 0 switches it off."),
+    typer.Argument(
+        metavar="FEATURE=LEVEL", help="For example transaction.version=2; 0 switches it off."
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether it is permitted.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only check whether it is permitted.")]
 
 
 @app.callback()
@@ -37,7 +39,7 @@ def features(
     timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:
-    """Features, which change what all brokers do together; without a command: describe."""
+    """Feature levels of the cluster; without a command: describe."""
     if context.invoked_subcommand is None:
         describe(as_json, bootstrap, timeout)
 
@@ -46,7 +48,7 @@ def features(
 def describe(
     as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None
 ) -> None:
-    """Show each feature's level in force, and the levels that the broker supports."""
+    """Show the current level of each feature, and the levels that the broker supports."""
     with open_admin(bootstrap, timeout) as admin:
         features = admin.describe_features()
     rows: list[Row] = []
@@ -92,7 +94,7 @@ def upgrade(
 def downgrade(
     levels: Levels,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Also where data of the higher level is lost.")
+        bool, typer.Option("--unsafe", help="Even if data of the higher level is lost.")
     ] = False,
     dry_run: DryRun = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -47,16 +47,16 @@ _Throttle: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="RATE",
-        help="With --execute: at most so many bytes per second from and to each broker, as "
-        "50MB/s; replicas that are in sync are not limited. Lifted at the end.",
+        help="With --execute: maximum bytes per second from and to each broker, for example "
+        "50MB/s. Replicas that are in sync are not limited. Removed at the end.",
     ),
 ]
 _Verify: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--verify",
-        help="Show what still moves (exit code 1); when nothing does, lift limits that a move "
-        "left behind, also those of kafka-reassign-partitions.",
+        help="Show moves in progress (exit code 1). If there are none, remove throttles that a"
+        " move left behind, also those of kafka-reassign-partitions.",
     ),
 ]
 
@@ -69,23 +69,24 @@ def reassign(
     brokers: Annotated[
         str | None,
         typer.Option(
-            metavar="ID,…", help="Brokers to be on afterwards.", show_default="all that are alive"
+            metavar="ID,…",
+            help="Brokers that hold the replicas afterwards.",
+            show_default="all that are alive",
         ),
     ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Replicas of each partition afterwards.",
+            help="The new number of replicas.",
             show_default="as many as it has",
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Move; without it the plan is only shown.")
+        bool,
+        typer.Option("--execute", help="Move the replicas; without this only the plan is shown."),
     ] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel every move that is under way.")
-    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel all moves in progress.")] = False,
     verify: _Verify = False,
     throttle: _Throttle = None,
     at_once: Annotated[
@@ -140,7 +141,7 @@ def _execute(
         if mover.begun:
             lifting = "" if rate is None else " and lifts the limit in the end"
             complain(
-                "the moves that were begun go on; millstream cluster reassign --verify looks "
+                "the moves in progress continue; millstream cluster reassign --verify looks "
                 f"after them{lifting}"
             )
         elif rate is not None:

@@ -195,13 +195,13 @@ class ClusterSite:
                     continue
                 self._fallen.add(broker.broker_id)
                 told.append(
-                    f"broker {broker.broker_id} has ended; the last line of {broker.log_path} is: "
+                    f"broker {broker.broker_id} has exited; the last line of {broker.log_path} is: "
                     f"{broker.last_line()}"
                 )
                 if len(self._fallen) < len(self.brokers):
                     told.append(f"to start it again: {self.restarting(broker)}")
         if len(self._fallen) == len(self.brokers):
-            raise CommandFailedError(f"no broker is left; {told[-1] if told else ''}")
+            raise CommandFailedError(f"all brokers have exited; {told[-1] if told else ''}")
         return told
 
     def _revived(self, broker: BrokerSite, told: list[str]) -> bool:

@@ -83,7 +83,7 @@ class KeeperStore:
         if self._process is None or self._process.poll() is None:
             return False
         if self._revivals == MOST_REVIVALS:
-            raise CommandFailedError(f"the keeper ends again and again: {self._last_line()}")
+            raise CommandFailedError(f"the keeper exits again and again: {self._last_line()}")
         self._revivals += 1
         self.start()
         return True
@@ -134,7 +134,7 @@ class ZooKeeperStore:
         ended = [each for each in self._ensemble.servers if not each.running]
         for server in ended:
             if self._revivals == MOST_REVIVALS:
-                raise CommandFailedError(f"ZooKeeper ends again and again: {server.printed()}")
+                raise CommandFailedError(f"ZooKeeper exits again and again: {server.printed()}")
             self._revivals += 1
             server.start()
             server.wait()
@@ -153,8 +153,8 @@ def store_in(directory: Path, *, zookeeper: bool) -> ClusterStore:
     has_keeper = (directory / KEEPER_DIRECTORY).exists()
     if zookeeper and has_keeper:
         raise CommandFailedError(
-            f"the cluster in {directory} has its metadata at a keeper; millstream cluster "
-            "migrate-metadata moves it to a ZooKeeper"
+            f"the cluster in {directory} has its metadata in a keeper; millstream cluster "
+            f"migrate-metadata moves it to ZooKeeper"
         )
     if zookeeper or (not has_keeper and (directory / ZOOKEEPER_DIRECTORY).exists()):
         return ZooKeeperStore(directory / ZOOKEEPER_DIRECTORY)

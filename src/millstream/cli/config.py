@@ -32,7 +32,7 @@ OfTopic = Annotated[str | None, typer.Option("--topic", "-t", help="The settings
 OfBroker = Annotated[int | None, typer.Option("--broker", help="The settings of a broker, by id.")]
 OfGroup = Annotated[str | None, typer.Option("--group", help="The settings of a group.")]
 OfBrokers = Annotated[
-    bool, typer.Option("--broker-defaults", help="What all brokers of the cluster share.")
+    bool, typer.Option("--broker-defaults", help="Cluster-wide defaults of all brokers.")
 ]
 
 
@@ -71,7 +71,7 @@ def describe(
 
 @app.command()
 def alter(
-    items: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What to set.")],
+    items: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Settings to change.")],
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,
@@ -79,7 +79,7 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Set settings; those not named stay as they are."""
+    """Change settings; other settings keep their values."""
     resource = _resource(topic, broker, broker_defaults, group)
     values = key_values(items, "KEY=VALUE")
     changes = [Change(name, value) for name, value in values.items()]
@@ -93,7 +93,7 @@ def alter(
 
 @app.command()
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="KEY", help="What to unset.")],
+    names: Annotated[list[str], typer.Argument(metavar="KEY", help="Settings to unset.")],
     topic: OfTopic = None,
     broker: OfBroker = None,
     broker_defaults: OfBrokers = False,

@@ -41,7 +41,7 @@ _Tables: TypeAlias = Annotated[
     typer.Option(
         "--table",
         metavar="TOPIC=KIND:PLACE",
-        help="A table that a load fills, as hits=delta:lake/hits; may be repeated.",
+        help="A table that a load fills, for example hits=delta:lake/hits; may be repeated.",
     ),
 ]
 
@@ -70,8 +70,7 @@ _Names: TypeAlias = Annotated[
     typer.Option(
         "--name",
         metavar="NAME",
-        help="A name that browsers call the console by, beside --host and localhost; may be "
-        "repeated.",
+        help="Another host name of the console, besides --host and localhost; may be repeated.",
     ),
 ]
 
@@ -80,11 +79,12 @@ def console(
     host: Annotated[
         str,
         typer.Option(
-            help="Where to listen. An address beyond this machine needs --login and --tls-keystore."
+            help="Address to listen on. An address other than this machine's needs --login and "
+            "--tls-keystore."
         ),
     ] = _HOST,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a free port.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free port.")
     ] = 8090,
     login: _Login = False,
     tls_keystore: _Keystore = None,
@@ -100,8 +100,8 @@ def console(
 ) -> None:
     """Show a cluster in the browser: brokers, topics, records, groups, transactions and rules.
 
-    It listens on this machine only unless told otherwise, and changes nothing without
-    --allow-writes. Needs 'millstream[console]'.
+    By default it listens on this machine only. It changes nothing without --allow-writes. Needs
+    'millstream[console]'.
     """
     _check_place(host, has_login=login, has_tls=tls_keystore is not None)
     from millstream.cli.console_server import listen, serve_app, tls_context

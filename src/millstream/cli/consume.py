@@ -60,13 +60,13 @@ _Partition: TypeAlias = Annotated[
     list[int] | None, typer.Option("--partition", "-p", help="By default all; may be repeated.")
 ]
 _Count: TypeAlias = Annotated[
-    int | None, typer.Option("--count", "-c", min=1, help="Stop after so many records.")
+    int | None, typer.Option("--count", "-c", min=1, help="Stop after this many records.")
 ]
 _ExitAtEnd: TypeAlias = Annotated[
-    bool, typer.Option("--exit", "-e", help="Stop at what is the end now.")
+    bool, typer.Option("--exit", "-e", help="Stop at the current end.")
 ]
 _ReadUncommitted: TypeAlias = Annotated[
-    bool, typer.Option("--uncommitted", help="Records of open and aborted transactions too.")
+    bool, typer.Option("--uncommitted", help="Also print records of open and aborted transactions.")
 ]
 _Share: TypeAlias = Annotated[
     bool, typer.Option("--share", help="The group is a share group; needs --group.")
@@ -80,12 +80,12 @@ _SchemaRegistry: TypeAlias = Annotated[
     typer.Option(
         "--schema-registry",
         metavar="URL|FILE",
-        help="Where the schemas are that records name by id, for -s.",
+        help="Schemas that records refer to by id, for -s: a registry or a file.",
     ),
 ]
 _Group: TypeAlias = Annotated[
     str | None,
-    typer.Option("--group", "-G", metavar="GROUP", help="As a member of this group."),
+    typer.Option("--group", "-G", metavar="GROUP", help="Read as a member of this group."),
 ]
 
 
@@ -107,9 +107,10 @@ def consume(
 ) -> None:
     """Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.
 
-    With --group the partitions are shared with the group's other members, and its offsets follow
-    what is written out; --exit ends it once the group has read to what was the end. With --share
-    each record goes to one member of the group, and is accepted once it is written out.
+    With --group the partitions are shared with the other members of the group, and offsets are
+    committed after their records are printed; --exit stops when the group has reached the ends of
+    the partitions at the start. With --share each record goes to one member of the group, and is
+    accepted after it is printed.
     """
     try:
         render = as_json if record_as_json else compile_format(layout)
@@ -121,7 +122,7 @@ def consume(
         decoders = decoders_of(decode, schema_registry)
         render = decoding(decoders, render, as_json=record_as_json)
     if since is not None and offset is not None:
-        raise UsageError("--since does not go with --offset")
+        raise UsageError("--since cannot be combined with --offset")
     if share and group is None:
         raise UsageError("--share needs --group")
     if group is not None:
@@ -158,7 +159,7 @@ def _refuse(given: Mapping[str, bool], mode: str) -> None:
     """Raise UsageError for an option that was given and that the group decides."""
     for name, is_given in given.items():
         if is_given:
-            raise UsageError(f"{name} does not go with {mode}: the group decides it")
+            raise UsageError(f"{name} cannot be combined with {mode}: the group decides it")
 
 
 def open_consumer(bootstrap: str, *, read_committed: bool) -> Consumer[bytes, bytes]:

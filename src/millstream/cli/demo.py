@@ -39,14 +39,16 @@ _SEGMENTS: Final = 20
 def demo(
     log: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Your own access log; else made-up lines."),
+        typer.Option(
+            exists=True, dir_okay=False, help="Your own access log; by default lines are generated."
+        ),
     ] = None,
-    lines: Annotated[int, typer.Option(min=1, help="How many lines to make up.")] = 100_000,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same lines.")] = 1,
+    lines: Annotated[int, typer.Option(min=1, help="Number of lines to generate.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="Seed of the generated lines.")] = 1,
     directory: Annotated[
         Path | None,
         typer.Option(
-            "--dir", help="Work here and keep everything; by default a temporary directory."
+            "--dir", help="Directory to work in, which is kept; by default a temporary one."
         ),
     ] = None,
 ) -> None:

@@ -134,7 +134,7 @@ def _poll_until(condition: Callable[[], bool], members: Sequence[Member]) -> Non
             if member.poll():
                 deadline = time.monotonic() + DELIVERY_TIMEOUT_S
         if time.monotonic() > deadline:
-            raise CommandFailedError(f"the group came to a stop: {_shares(members)}")
+            raise CommandFailedError(f"the group stopped: {_shares(members)}")
 
 
 def _shares(members: Sequence[Member]) -> str:

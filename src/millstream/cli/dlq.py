@@ -27,7 +27,7 @@ from millstream.cli.table_arguments import (
     table_name,
 )
 
-app = typer.Typer(help="Records that a table's format could not read.", no_args_is_help=True)
+app = typer.Typer(help="Dead letters: records that a load could not read.", no_args_is_help=True)
 
 
 @app.command()
@@ -75,14 +75,16 @@ def show(
 def replay(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="As given to the load.")],
     table: TableArgument,
-    form: Annotated[FormatName, typer.Option("--format", help="What the values are.")],
+    form: Annotated[FormatName, typer.Option("--format", help="Format of the values.")],
     format_option: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of the format, as in `load`; may be repeated."),
+        typer.Option(
+            metavar="KEY=VALUE", help="Option of the format, as in `load`; may be repeated."
+        ),
     ] = None,
     key_format: KeyFormat = None,
     schema_registry: SchemaRegistry = None,
-    schema: Annotated[str | None, typer.Option(help="The file that pins the columns.")] = None,
+    schema: Annotated[str | None, typer.Option(help="File that defines the columns.")] = None,
     event_time: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="As given to the load.")
     ] = None,
@@ -94,7 +96,7 @@ def replay(
 ) -> None:
     """Read every dead letter again, after the schema file or an option has changed.
 
-    Records that can be read now are written to the table, once, and are no dead letters any more.
+    Records that can be read now are written to the table, once, and removed from the dead letters.
     """
     from millstream.spark.lakehouse.dead_letters import replay as run_replay
     from millstream.spark.lakehouse.settings import LoadSettings

@@ -47,11 +47,11 @@ def connect(
     ] = _PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Connect step by step, and say which step fails and what mends it.
+    """Connect step by step, and report which step fails and how to fix it.
 
     The steps for each address are name, port, TLS, authentication, versions, metadata. The
-    addresses that the brokers advertise follow: clients use those after the first answer. The exit
-    code is 1 when a step fails.
+    addresses that the brokers advertise are checked too, because clients use them after the first
+    answer. The exit code is 1 if a step fails.
     """
     given = settings_of(AdminSettings) | {"bootstrap.servers": chosen_bootstrap(bootstrap)}
     read = read_settings(AdminSettings, given)

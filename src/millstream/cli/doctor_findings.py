@@ -42,20 +42,22 @@ _STARTS: Final = "millstream serve"
 
 
 def group(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="A group of consumers.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group.")],
     watch: Annotated[
         str,
-        typer.Option("--watch", metavar="TIME", help="For so long, to tell what changes; 0s not."),
+        typer.Option(
+            "--watch", metavar="TIME", help="How long to watch for changes; 0s to skip this."
+        ),
     ] = "5s",
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Say why a group rebalances, or does not read on.
+    """Report why a group rebalances or makes no progress.
 
-    The group is looked at once, and then watched for members that come and go, states, moves of
-    partitions, lag that grows and members that hang. The exit code is 1 when something is broken
-    now.
+    The group is inspected once, and then watched for members that join and leave, changes of state,
+    moved partitions, growing lag and stuck members. The exit code is 1 if something is broken now.
+
     """
     seconds = duration_ms(watch, "--watch") / 1000
     with open_admin(bootstrap, timeout) as admin:
@@ -72,10 +74,11 @@ def transactions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Say what holds the last stable offset of partitions, and readers of committed records.
+    """Report which transactions hold back the last stable offset, and with it readers of committed
+    records.
 
-    Which producer, since when, under which transactional id, with which coordinator, and what ends
-    it. The exit code is 1 when something is broken now.
+    Shows the producer, since when, the transactional id, the coordinator, and what ends the
+    transaction. The exit code is 1 if something is broken now.
     """
     with open_admin(bootstrap, timeout) as admin:
         sight = look_at_transactions(admin, topics or ())
@@ -85,10 +88,10 @@ def transactions(
 def disk(
     as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None
 ) -> None:
-    """Say why the disks of the brokers fill.
+    """Report why the disks of the brokers fill.
 
-    The largest topics, retention that deletes nothing, segments that are still written to, time
-    stamps in the future, compaction, moves. The exit code is 1 when something is broken now.
+    Shows the largest topics, retention that deletes nothing, segments that are still written to,
+    time stamps in the future, compaction, moves. The exit code is 1 if something is broken now.
     """
     with open_admin(bootstrap, timeout) as admin:
         sight = look_at_disks(admin)
@@ -98,9 +101,9 @@ def disk(
 def settings(
     as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None
 ) -> None:
-    """Say which settings of topics and brokers are unwise, and what they put at risk.
+    """Report which settings of topics and brokers are risky, and why.
 
-    The exit code is 1 when something is broken now.
+    The exit code is 1 if something is broken now.
     """
     with open_admin(bootstrap, timeout) as admin:
         found = _of_settings(admin)
@@ -110,9 +113,9 @@ def settings(
 def all_(
     as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout: Timeout = None
 ) -> None:
-    """Look at everything: the cluster, every group, transactions, disks and settings.
+    """Check everything: the cluster, every group, transactions, disks and settings.
 
-    Groups are looked at once and not watched. The exit code is 1 when something is broken now.
+    Groups are inspected once and not watched. The exit code is 1 if something is broken now.
     """
     with open_admin(bootstrap, timeout) as admin:
         found: list[Finding] = []

@@ -33,7 +33,7 @@ _SPARK_AND_TABLES: Final = frozenset(
 
 _EXPLANATIONS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic exists already",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "the topic already exists",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "not a name for a topic",
     ErrorCode.INVALID_PARTITIONS: "not a possible number of partitions",
     ErrorCode.INVALID_REPLICATION_FACTOR: "not a possible replication factor",

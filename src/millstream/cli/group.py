@@ -82,7 +82,7 @@ Names = Annotated[list[str], typer.Argument(metavar="GROUP", help="Names of grou
 def list_(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only groups in this state, as Stable or Empty."),
+        typer.Option("--state", help="Only groups in this state, for example Stable or Empty."),
     ] = None,
     types: Annotated[
         list[str] | None, typer.Option("--type", help="Only groups of: classic, consumer, share.")
@@ -114,7 +114,9 @@ def _check_words(words: Sequence[str] | None, known: Sequence[str], option: str)
     """Refuse a word that no group could match: brokers would answer with an empty list."""
     for word in words or ():
         if word.lower() not in {each.lower() for each in known}:
-            raise typer.BadParameter(f"{word!r} is none of {', '.join(known)}", param_hint=option)
+            raise typer.BadParameter(
+                f"{word!r} is not one of {', '.join(known)}", param_hint=option
+            )
 
 
 @app.command()
@@ -128,8 +130,9 @@ def describe(
 ) -> None:
     """Show members, committed offsets and lag, in offsets and in seconds.
 
-    The lag in seconds is the age of the oldest record that the group has not read. Of groups whose
-    coordinator assigns the partitions, epochs are shown, and what members have and will have.
+    The lag in seconds is the age of the oldest record that the group has not read. For groups whose
+    coordinator assigns the partitions, the epochs and the current and target assignments are shown
+    too.
     """
     if bool(names) == every:
         raise UsageError("name groups, or give --all")
@@ -291,17 +294,22 @@ def reset_offsets(
     name: Annotated[str, typer.Argument(metavar="GROUP")],
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="By default all it has read."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="By default all topics that the group has read.",
+        ),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option("--to", help="earliest, latest, an offset, or a time as for --since."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(help="Records forward, or back when negative.")
+        int | None, typer.Option(help="Move forward by this many records; negative moves back.")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(help="To what was written this long ago.")
+        str | None, typer.Option(help="Move to what was written this long ago.")
     ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it; without this only the plan is shown.")
@@ -309,7 +317,7 @@ def reset_offsets(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set the offsets of a group that has no members; of a share group, where it starts."""
+    """Set the offsets of a group without members, or the start offsets of a share group."""
     if sum(each is not None for each in (to, shift_by, by_duration)) != 1:
         raise UsageError("give one of --to, --shift-by and --by-duration")
     if by_duration is not None:

@@ -28,13 +28,15 @@ def delete_offsets(
 ) -> None:
     """Delete the offsets that a group has committed for a topic.
 
-    Its members begin there anew, where auto.offset.reset says. No member may be subscribed to the
-    topic. A share group forgets the whole topic.
+    Members then start where auto.offset.reset says. No member may be subscribed to the topic. For a
+    share group this is done for the whole topic.
     """
     with open_admin(bootstrap, timeout) as admin:
         if find_share_group(admin, name) is not None:
             if partition:
-                raise UsageError(f"{name} is a share group: it forgets whole topics")
+                raise UsageError(
+                    f"{name} is a share group: offsets are deleted for whole topics only"
+                )
             admin.delete_share_group_offsets(name, [topic]).get_all()
             told = f"deleted the offsets of group {name} for {topic}"
             print_done(told, "deleted", name, topic)
@@ -53,7 +55,7 @@ def _committed(
     )
     if not places:
         asked = f"{topic} {', '.join(map(str, partitions))}" if partitions else topic
-        raise CommandFailedError(f"group {name} has committed nothing for {asked}")
+        raise CommandFailedError(f"group {name} has no committed offsets for {asked}")
     return places
 
 

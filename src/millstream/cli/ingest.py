@@ -71,21 +71,26 @@ _Files: TypeAlias = Annotated[
 ]
 _Partitions: TypeAlias = Annotated[
     int | None,
-    typer.Option("--partitions", "-p", min=1, help="Create the topic with so many if need be."),
+    typer.Option(
+        "--partitions",
+        "-p",
+        min=1,
+        help="Create the topic with this many partitions if it does not exist.",
+    ),
 ]
 _Compression: TypeAlias = Annotated[
     Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
 ]
 _OnError: TypeAlias = Annotated[
     OnError,
-    typer.Option("--on-error", help="What to do about a line that is too long for the topic."),
+    typer.Option("--on-error", help="What to do with a line that is too long for the topic."),
 ]
 _Resume: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Go on where an earlier run with --resume stopped, each line exactly once. "
-        "Positions are in the topic __millstream_ingest.",
+        help="Continue where an earlier run with --resume stopped, each line exactly once. "
+        "Positions are stored in the topic __millstream_ingest.",
     ),
 ]
 _Follow: TypeAlias = Annotated[
@@ -99,8 +104,8 @@ _Follow: TypeAlias = Annotated[
 _Name: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help="Who ingests: positions are kept by name. Give one where the host's changes, as "
-        "in a container.",
+        help="Name under which positions are stored. Set it if the host's name changes, for "
+        "example in a container.",
         show_default="the host's name",
     ),
 ]
@@ -108,10 +113,12 @@ _Name: TypeAlias = Annotated[
 
 def ingest(
     files: _Files,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Where the lines go.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic to write to.")],
     partitions: _Partitions = None,
     compression: _Compression = Compression.NONE,
-    acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Which replicas must acknowledge a record.")
+    ] = Acks.ALL,
     on_error: _OnError = OnError.STOP,
     resume: _Resume = False,
     follow: _Follow = False,
@@ -119,11 +126,10 @@ def ingest(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write every line of files to a topic, in order, batch by batch to one partition after the
-    other.
+    """Write every line of files to a topic, in order, each batch to the next partition.
 
-    A line ends at its line feed, which is not part of the record; all other bytes are. Consumers
-    see each line once with --resume if they read committed records only.
+    The line feed is not part of the record; all other bytes are. With --resume, consumers that read
+    only committed records see each line once.
     """
     once = resume or follow
     _check(files, once=once, acks=acks, name=name)
@@ -156,12 +162,12 @@ def _check(files: Sequence[str], *, once: bool, acks: Acks, name: str | None) ->
         raise UsageError(
             "--resume and --follow need files: standard input has no position"
             if once
-            else "standard input goes with no other file"
+            else "standard input cannot be combined with files"
         )
     if once and acks is not Acks.ALL:
         raise UsageError("--resume needs --acks all: it writes transactions")
     if name is not None and not once:
-        raise UsageError("--name goes with --resume and --follow")
+        raise UsageError("--name needs --resume or --follow")
     if once and "transactional.id" in names_on_command_line():
         raise typer.BadParameter("transactional.id: --name decides it", param_hint="-X")
 

@@ -95,9 +95,9 @@ def ingest_once(job: Job, gate: LineGate, progress: Progress) -> None:
             told = _told(progress)
             if not job.follow or known is None or not _may_pass(error):
                 raise CommandFailedError(
-                    f"{sentence(error)}; {told}; with --resume it goes on there"
+                    f"{sentence(error)}; {told}; --resume continues there"
                 ) from error
-            complain(f"{sentence(error)}; {told}, going on there")
+            complain(f"{sentence(error)}; {told}, continuing there")
         except BadLineError as error:
             raise BadLineError(f"{error}; {_told(progress)}") from error
         time.sleep(_RETRY_S)
@@ -151,7 +151,7 @@ class _Session:
         }
         if known is not None and not own <= known:
             self._producer.close(0)
-            raise CommandFailedError("another command has taken over: it ingests the same files")
+            raise CommandFailedError("another command has taken over these files")
         self.known = own | (known or set())
         """Positions that were found, and those that this process wrote or may have written."""
         new = partial(new_position, job.name, job.topic, job.transactional_id)

@@ -122,7 +122,7 @@ def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in fields if names.count(name) > 1)
-        raise LineError(f"{_shown(twice)} stands in it twice")
+        raise LineError(f"{_shown(twice)} appears in it twice")
     return fields
 
 

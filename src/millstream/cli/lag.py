@@ -31,7 +31,9 @@ def lag(
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Show what a table lacks: in offsets, in rows, and the age of the oldest missing record."""
+    """Show how far a table is behind: in offsets, in rows, and the age of the oldest missing
+    record.
+    """
     from millstream.spark.lakehouse.lag import table_lag
     from millstream.spark.options import load_source, parse_options
 

@@ -132,12 +132,12 @@ class LineGate:
     def reject(self, where: str, reason: str) -> None:
         """Raise BadLineError for a line, or tell that it is left out."""
         if not self._skips:
-            raise BadLineError(f"{where}: {reason}; --on-error skip leaves such lines out")
+            raise BadLineError(f"{where}: {reason}; --on-error skip skips such lines")
         self.skipped += 1
         if self.skipped <= _MOST_TOLD:
-            complain(f"{where} is left out: {reason}")
+            complain(f"{where} is skipped: {reason}")
         elif self.skipped == _MOST_TOLD + 1:
-            complain("further lines that are left out are counted and not told")
+            complain("further skipped lines are counted, and not reported one by one")
 
     def passed(
         self, lines: list[bytes], file: str, first: int

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class FormatName(StrEnum):
-    """What the values are."""
+    """Format of the values."""
 
     RAW = "raw"
     TEXT = "text"
@@ -93,7 +93,8 @@ _FormatOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Of the format: pattern (text; access_log for web servers), delimiter, quote, null, "
+        help="Option of the format: pattern (text; access_log for web servers), delimiter, "
+        "quote, null, "
         "header (csv), definition (avro, protobuf: a file), message (protobuf), framing (avro, "
         "protobuf, json, debezium), schema_id (avro), subject, subject_strategy and record (of a "
         "registry), evolve (json, avro, protobuf, debezium), truncate (debezium: apply or "
@@ -112,26 +113,27 @@ _TableProperties: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Of the table format, for a table that the load makes, such as "
+        help="Property of a table that the load creates, for example "
         '"delta.logRetentionDuration=interval 7 days"; may be repeated.',
     ),
 ]
 _Schema: TypeAlias = Annotated[
     str | None,
-    typer.Option(help="The file that pins the columns; written when it is not there."),
+    typer.Option(help="File that defines the columns; created if it does not exist."),
 ]
 _Query: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="SQL",
-        help="Rows go through this instead of a format: SELECT … FROM source. It has to keep "
+        help="Spark SQL query that replaces a format: SELECT … FROM source. It must keep "
         "topic, partition and offset.",
     ),
 ]
 _Group: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        help='Group that shows the progress; "" for none. [millstream-<table>-<digits of its path>]'
+        help='Consumer group that shows the progress; "" for none. '
+        "[millstream-<table>-<digits of its path>]"
     ),
 ]
 _Freshness: TypeAlias = Annotated[
@@ -139,7 +141,7 @@ _Freshness: TypeAlias = Annotated[
 ]
 _DriverSize: TypeAlias = Annotated[
     str,
-    typer.Option(help="Batches up to this size are landed without a Spark job; 0 for none."),
+    typer.Option(help="Batches up to this size are written without a Spark job; 0 for none."),
 ]
 _DeadLetters: TypeAlias = Annotated[
     bool,
@@ -149,7 +151,7 @@ _MaxRejects: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="SHARE,COUNT",
-        help="End the load when more records than this cannot be read: a share of a batch of 1,000 "
+        help="Stop the load if more records than this cannot be read: a share of a batch of 1,000 "
         "or more, a number in all, both (5%,200), or none.",
     ),
 ]
@@ -157,14 +159,14 @@ _DeadLettersTopic: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="TOPIC",
-        help="Send those records to this topic besides, with Kafka Connect's headers.",
+        help="Also send those records to this topic, with Kafka Connect's headers.",
     ),
 ]
 _MaintainEvery: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="With --follow: do what `millstream maintain` does so often, such as 1h.",
+        help="With --follow: run `millstream maintain` at this interval, for example 1h.",
     ),
 ]
 
@@ -175,8 +177,8 @@ MetricsPort: TypeAlias = Annotated[
         metavar="PORT",
         min=0,
         max=65535,
-        help="Serve the progress for Prometheus on this port, at /metrics; 0: one that the system "
-        "picks.",
+        help="Serve metrics of the load for Prometheus on this port, at /metrics; 0 lets the "
+        "system pick.",
     ),
 ]
 MetricsHost: TypeAlias = Annotated[
@@ -187,8 +189,8 @@ LineageTo: TypeAlias = Annotated[
     typer.Option(
         "--lineage",
         metavar="URL|FILE",
-        help="Send OpenLineage events to this URL, or append them to this file; config: where "
-        "OpenLineage's own configuration says.",
+        help="Send OpenLineage events to this URL, or append them to this file; config uses "
+        "OpenLineage's own configuration.",
     ),
 ]
 
@@ -196,12 +198,13 @@ LineageTo: TypeAlias = Annotated[
 _Follow: TypeAlias = Annotated[
     bool, typer.Option("--follow", "-f", help="Keep up with the topic until Ctrl-C.")
 ]
-_Form: TypeAlias = Annotated[FormatName, typer.Option("--format", help="What the values are.")]
+_Form: TypeAlias = Annotated[FormatName, typer.Option("--format", help="Format of the values.")]
 _Mode: TypeAlias = Annotated[
     Mode, typer.Option(help="append: a row for each record; upsert: the newest of each key.")
 ]
 _EventTime: TypeAlias = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Split the table by the day of this time.")
+    str | None,
+    typer.Option(metavar="COLUMN", help="Partition the table by the day of this column."),
 ]
 _Plan: TypeAlias = Annotated[
     bool,
@@ -232,7 +235,7 @@ def load(
     group: _Group = None,
     freshness: _Freshness = "10s",
     file_size: Annotated[str, typer.Option(help="Target size of a data file.")] = "128MB",
-    batch_size: Annotated[str, typer.Option(help="Bytes of log in one commit, at most.")] = "2G",
+    batch_size: Annotated[str, typer.Option(help="Maximum bytes of log in one commit.")] = "2G",
     driver_size: _DriverSize = "8MB",
     dead_letters: _DeadLetters = True,
     max_rejects: _MaxRejects = "5%",
@@ -252,8 +255,9 @@ def load(
 ) -> None:
     """Load a topic into a table, each record once.
 
-    The table keeps the offsets beside the data, so a load that is interrupted, or run again, goes
-    on where the table ends. Ctrl-C stops between two batches. `millstream audit` proves the result.
+    The table stores the offsets together with the data, so a load that is interrupted, or run
+    again, continues where the table ends. Ctrl-C stops between two batches. `millstream audit`
+    proves the result.
     """
     from millstream.spark.lakehouse.settings import LoadSettings
 
@@ -378,7 +382,7 @@ def run(
         if progress.dead_letters:
             print_note(f"not read: {in_words(progress.reasons)}")
     if should_stop() and not settings.follow:
-        complain("stopped before the end; the same command goes on where the table ends")
+        complain("stopped before the end; the same command continues where the table ends")
         raise typer.Exit(should_stop.exit_code)
 
 

@@ -54,22 +54,23 @@ def dump(
         ),
     ],
     records: Annotated[
-        bool, typer.Option("--records", "-r", help="The records of a .log, not its batches alone.")
+        bool,
+        typer.Option("--records", "-r", help="Print the records of a .log, not only its batches."),
     ] = False,
     decode: Annotated[
         Decode | None,
         typer.Option(
-            help="Read records as those of __consumer_offsets or __transaction_state. By itself "
-            "when the file lies in such a partition's directory."
+            help="Decode records as those of __consumer_offsets or __transaction_state. Automatic "
+            "for files in the directory of such a partition."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what files hold: a line for each batch, index entry or line.
+    """Print the contents of files: one line for each batch, index entry or line.
 
-    Into a pipe go cells, the file first; with --json each is one JSON object. A damaged file is
-    printed up to the damage, and the exit code is 1. Of a file that recovery kept aside
-    (.log.damaged-…) every whole batch is printed.
+    Into a pipe the lines are tab-separated and begin with the file; with --json each is one JSON
+    object. A damaged file is printed up to the damage, and the exit code is 1. Of a file that
+    recovery set aside (.log.damaged-…) every complete batch is printed.
     """
     decoder = None if decode is None else DECODERS[_TOPICS[decode]]
     for number, path in enumerate(files):

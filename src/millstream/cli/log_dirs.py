@@ -48,8 +48,8 @@ def describe(
 ) -> None:
     """Show the log directories of every broker and the replicas in them.
 
-    A replica that moves stands in both directories; in the one that it moves to it is a future
-    one, and its offset lag is what is still to be copied.
+    A replica that is being moved is listed in both directories; in the target directory it is a
+    future replica, and its offset lag is what is left to copy.
     """
     with open_admin(bootstrap_server) as admin:
         if topics:
@@ -72,17 +72,21 @@ def describe(
 def move(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     directory: Annotated[
-        str, typer.Argument(metavar="DIRECTORY", help="A log directory of the broker, as it says.")
+        str,
+        typer.Argument(
+            metavar="DIRECTORY",
+            help="A log directory of the broker, as `log-dirs describe` shows it.",
+        ),
     ],
     partitions: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", help="A partition.", show_default="all of the broker's"),
     ] = None,
     broker: Annotated[int, typer.Option(help="The broker whose replicas move.")] = 1,
-    wait: Annotated[bool, typer.Option(help="Return when the replicas are there.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait until the replicas have moved.")] = True,
     bootstrap_server: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Move a topic's replicas to another log directory of their broker, while they are used."""
+    """Move a topic's replicas to another log directory of their broker, while they stay in use."""
     with open_admin(bootstrap_server) as admin:
         own = [
             topic_partition

@@ -77,7 +77,7 @@ def dump_file(
         return
     parsed = parse_file_name(name)
     if parsed is None:
-        raise CommandFailedError(f"{path}: not the name of a file of a log")
+        raise CommandFailedError(f"{path}: not the name of a log file")
     base_offset, extension = parsed
     if extension == ".log":
         yield from dump_batches(path, with_records=with_records, decode=decode or _decoder_of(path))
@@ -109,7 +109,7 @@ def dump_batches(path: Path, *, with_records: bool, decode: Decoder | None) -> I
             raise
     if end < len(data) and any(data[end:]):
         raise CommandFailedError(
-            f"{path}: {len(data) - end} bytes at position {end} are not a whole batch"
+            f"{path}: {len(data) - end} bytes at position {end} are not a complete batch"
         )
     if end < len(data):
         yield {"position": end, "zeros": len(data) - end}
@@ -232,7 +232,9 @@ def _entries(path: Path, format: struct.Struct) -> Iterator[tuple[int, ...]]:
             break
         yield fields
     if whole < len(data):
-        raise CommandFailedError(f"{path}: {len(data) - whole} bytes too many for whole entries")
+        raise CommandFailedError(
+            f"{path}: {len(data) - whole} bytes behind the last complete entry"
+        )
 
 
 def _dump_offset_index(path: Path, base_offset: int) -> Iterator[Entry]:

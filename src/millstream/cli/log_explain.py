@@ -59,9 +59,10 @@ def explain(
 ) -> None:
     """Show how a log finds a record.
 
-    The segment by binary search over file names, the entry of its index, the byte position, the
-    batches scanned from there, and the record. A time goes through the time index first. It reads
-    the files alone, and a broker may be running. It ends at a damaged batch, with exit code 1.
+    It shows the segment (binary search over file names), the entry of its index, the byte position,
+    the batches scanned from there, and the record. A timestamp is looked up in the time index
+    first. Only files are read; a broker may be running. A damaged batch ends the command with exit
+    code 1.
     """
     if (offset is None) == (timestamp is None):
         raise UsageError("give one of --offset and --timestamp")

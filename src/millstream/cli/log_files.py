@@ -111,8 +111,8 @@ def find_partition(name: str, data_directories: list[Path] | None) -> PartitionD
             return PartitionDirectory(str(directory), name, parsed[0])
     looked = ", ".join(map(str, directories))
     raise CommandFailedError(
-        f"there is no {name} in {looked}: say where it lies with --data-dir DIR, or give the path "
-        f"of its directory{_neighbours(directories, parsed[0])}"
+        f"there is no {name} in {looked}: give --data-dir DIR, or the path of its "
+        f"directory{_neighbours(directories, parsed[0])}"
     )
 
 

@@ -170,7 +170,7 @@ def _scan(files: PartitionFiles, lookup: Lookup) -> Iterator[LogEntry]:
         pass  # no entry begins there: said below
     left = files.log(base_offset)[end:]
     if any(left):
-        lookup.damage = f"{len(left)} bytes at position {end} are not a whole batch"
+        lookup.damage = f"{len(left)} bytes at position {end} are not a complete batch"
 
 
 def _begin(files: PartitionFiles) -> Lookup:

@@ -16,16 +16,16 @@ from millstream.storage.files import Lock
 from millstream.storage.migration import MigratedSegment, PartitionMigration
 
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", "-n", help="Say what would be converted; change nothing.")
+    bool, typer.Option("--dry-run", "-n", help="Show what would be converted, and change nothing.")
 ]
 
 
 def migrate(directory: DirectoryArgument, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Convert message formats 0 and 1 (Kafka before 0.11) to format 2, in place.
 
-    Offsets, timestamps, keys, values and codecs stay, and so do checkpoints and log starts;
-    indexes are made anew. Stop the broker first: a directory in use is refused. It may be
-    interrupted at any point and run again. Free space for the largest segment is needed.
+    Offsets, timestamps, keys, values and codecs stay, and so do checkpoints and log starts; indexes
+    are rebuilt. Stop the broker first: a directory in use is refused. It may be interrupted at any
+    point and run again. Free space for the largest segment is needed.
     """
     selection = select_logs(directory)
     environment = LogEnvironment()
@@ -76,7 +76,10 @@ def _tell(segment: MigratedSegment, *, dry_run: bool, as_json: bool) -> None:
         said += f" -> {counted(segment.records, 'record')}, {human_bytes(segment.new_bytes)}"
     if segment.torn_bytes:
         verb = "would be" if dry_run else "were"
-        said += f"; {segment.torn_bytes} bytes at the end were no whole message and {verb} left out"
+        said += (
+            f"; {segment.torn_bytes} bytes at the end were not a complete message and {verb} "
+            "left out"
+        )
     print_done(
         said,
         segment.path,

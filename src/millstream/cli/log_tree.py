@@ -76,9 +76,9 @@ class PartitionSizes:
 def tree(directory: DirectoryArgument, as_json: AsJson = False) -> None:
     """Draw the partitions of a log directory, their segments and sizes.
 
-    Into a pipe goes a line for each segment: topic, partition, what the directory is, file, bytes,
-    entries of the offset index and of the time index, aborted transactions. With --json a line for
-    each partition. A broker may be running.
+    Into a pipe it prints one line for each segment: topic, partition, kind of directory, file,
+    bytes, entries of the offset index and of the time index, aborted transactions. With --json it
+    prints one line for each partition. A broker may be running.
     """
     selection = select_logs(directory)
     if as_json:

@@ -35,9 +35,9 @@ def verify(
     """Check every CRC, offset, index entry, epoch, transaction, snapshot and checkpoint.
 
     Each problem is one line: the file, the byte (or line) in it, what is wrong, and what a broker
-    does about it. Files that a recovery kept aside are named, and are no problem. Exit code 0 when
-    all is well, 1 when there are problems. A broker may be running: nothing is written or locked,
-    and the batch that it is writing is no problem.
+    does about it. Files that recovery set aside are listed, and do not count as problems. The exit
+    code is 0 if there are no problems, and 1 otherwise. A broker may be running: nothing is written
+    or locked, and a batch that is being written does not count as a problem.
     """
     selection = select_logs(directory)
     is_live = selection.broker_process is not None

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 def maintain(
     table: TableArgument,
     app_id: Annotated[
-        str, typer.Option("--app-id", help="Remove what this load left behind, too.")
+        str, typer.Option("--app-id", help="Also remove what this load left behind.")
     ] = "",
-    file_size: Annotated[str, typer.Option(help="Files below half of it are joined.")] = "128MB",
+    file_size: Annotated[
+        str, typer.Option(help="Target size; files smaller than half of it are joined.")
+    ] = "128MB",
     keep: Annotated[
-        str, typer.Option(help="States of the table that readers may still use.")
+        str, typer.Option(help="How long readers may use old versions of the table.")
     ] = "7d",
     storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
-    """Join small files, forget states older than --keep, and remove what no state names.
+    """Join small files, remove versions of the table older than --keep, and delete files that no
+    version refers to.
 
-    Loads may go on meanwhile.
+    Loads may run at the same time.
     """
     from millstream.spark.lakehouse.maintain import maintain as run_maintenance
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.spark.lakehouse.load_observers import LoadObserver
     from millstream.spark.lakehouse.settings import LoadSettings
 
-app = typer.Typer(help="Several loads from one pipeline.toml.", no_args_is_help=True)
+app = typer.Typer(help="Several loads described in one pipeline.toml.", no_args_is_help=True)
 
 PipelineFile = Annotated[Path, typer.Argument(metavar="PIPELINE.TOML", help="The loads.")]
 
@@ -72,16 +72,17 @@ def run(
     lineage: LineageTo = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run every load of the file side by side, in one Spark session.
+    """Run all loads of the file at the same time, in one Spark session.
 
-    --command-config and -X say how the brokers are reached where the file does not. Loads with
-    follow = true run until Ctrl-C. A load that fails does not stop the others; the exit
-    code tells.
+    --command-config and -X set how the brokers are reached, unless the file does. Loads with
+    follow = true run until Ctrl-C. A failed load does not stop the others; the exit code is then 1.
     """
     loads = _read(pipeline_file)
     for name in only or ():
         if name not in loads:
-            raise ConfigError(f"{pipeline_file}: no load {name}; there are {', '.join(loads)}")
+            raise ConfigError(
+                f"{pipeline_file}: there is no load {name}; loads: {', '.join(loads)}"
+            )
     chosen = {name: loads[name] for name in only} if only else loads
     with watched(metrics_port, metrics_host, lineage) as observers_of:
         pipeline = _Pipeline(chosen, engine, master, observers_of)

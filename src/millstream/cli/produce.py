@@ -66,7 +66,7 @@ class Compression(StrEnum):
 
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The same key for all.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
     key_separator: Annotated[
         str | None,
         typer.Option("--key-separator", "-K", help="Text between key and value in each line."),
@@ -76,7 +76,10 @@ def produce(
         typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="By default the key decides.")
+        int | None,
+        typer.Option(
+            "--partition", "-p", help="Partition to write to; by default the key decides."
+        ),
     ] = None,
     empty_is_null: Annotated[
         bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")
@@ -87,25 +90,28 @@ def produce(
             "--json", help="Each line is an object as `consume --json` or kcat's -J prints it."
         ),
     ] = False,
-    acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record.")] = Acks.ALL,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Which replicas must acknowledge a record.")
+    ] = Acks.ALL,
     compression: Annotated[
         Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
     ] = Compression.NONE,
     on_error: Annotated[
         OnError,
         typer.Option(
-            "--on-error", help="What to do about a line that is too long, or with --json no record."
+            "--on-error",
+            help="What to do with a line that is too long, or that is not a record (with --json).",
         ),
     ] = OnError.STOP,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write the lines of standard input to a topic, one record each.
 
-    A line that is too long for the topic, or with --json is not a record, ends the command; what
-    was read before it is sent, and the error says which line it is and how many records were sent.
+    A line that is too long for the topic, or that is not a record (with --json), ends the command.
+    The lines before it are sent; the error names the line and the number of records sent.
     """
     if as_json and (key_separator is not None or empty_is_null):
-        raise UsageError("--json does not go with --key-separator and --null")
+        raise UsageError("--json cannot be combined with --key-separator and --null")
     rules = LineRules(
         is_json=as_json,
         key=None if key is None else key.encode(),

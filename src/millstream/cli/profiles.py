@@ -62,4 +62,4 @@ def _text(value: object, where: str) -> str:
             f'{where} is a table: write names with dots in quotes, "bootstrap.servers" = "…"',
             param_hint=_OPTION,
         )
-    raise typer.BadParameter(f"{where} is not a text or a number", param_hint=_OPTION)
+    raise typer.BadParameter(f"{where} is not text or a number", param_hint=_OPTION)

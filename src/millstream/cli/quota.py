@@ -25,13 +25,17 @@ app = typer.Typer(
 )
 
 OfUser = Annotated[str | None, typer.Option("--user", "-u", help="A user.")]
-OfUsers = Annotated[bool, typer.Option("--user-default", help="All users without their own.")]
+OfUsers = Annotated[
+    bool, typer.Option("--user-default", help="All users without quotas of their own.")
+]
 OfClient = Annotated[str | None, typer.Option("--client-id", "-c", help="A client id.")]
 OfClients = Annotated[
-    bool, typer.Option("--client-default", help="All client ids without their own.")
+    bool, typer.Option("--client-default", help="All client ids without quotas of their own.")
 ]
 OfAddress = Annotated[str | None, typer.Option("--ip", help="The address of clients.")]
-OfAddresses = Annotated[bool, typer.Option("--ip-default", help="All addresses without their own.")]
+OfAddresses = Annotated[
+    bool, typer.Option("--ip-default", help="All addresses without quotas of their own.")
+]
 
 _NAMES: Final = {
     "produce": "producer_byte_rate",
@@ -79,7 +83,8 @@ def set_quotas(
         list[str],
         typer.Argument(
             metavar="QUOTA=VALUE",
-            help="As produce=10MB/s, consume=1MB/s, request=50, mutation=5, connection=20.",
+            help="For example produce=10MB/s, consume=1MB/s, request=50, mutation=5, "
+            "connection=20.",
         ),
     ],
     user: OfUser = None,
@@ -105,7 +110,9 @@ def set_quotas(
 
 @app.command("remove")
 def remove_quotas(
-    names: Annotated[list[str], typer.Argument(metavar="QUOTA", help="As produce or consume.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="QUOTA", help="For example produce or consume.")
+    ],
     user: OfUser = None,
     user_default: OfUsers = False,
     client_id: OfClient = None,
@@ -157,14 +164,14 @@ def _parts(
 
 def _entity(parts: tuple[tuple[str, str | None], ...]) -> QuotaEntity:
     if not parts:
-        raise UsageError("name whom it is about: --user, --client-id, both, --ip, or a default")
+        raise UsageError("name an entity: --user, --client-id, both, --ip, or a default")
     return QuotaEntity(parts)
 
 
 def _name(text: str) -> str:
     name = _NAMES.get(text, text)
     if name not in _NAMES.values():
-        raise UsageError(f"{text!r} is none of {', '.join(_NAMES)}")
+        raise UsageError(f"{text!r} is not one of {', '.join(_NAMES)}")
     return name
 
 

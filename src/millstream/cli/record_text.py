@@ -17,9 +17,10 @@ FORMAT_HELP: Final = (
 )
 
 DECODE_HELP: Final = (
-    "What keys and values are, as key=FORMAT, value=FORMAT, or FORMAT for values: avro, protobuf "
-    "or json of a schema registry; avro:FILE for a schema in a file; or kcat's letters for packed "
-    "numbers, as i or >q. May be repeated."
+    "Format of keys and values: key=FORMAT, value=FORMAT, or FORMAT for values. "
+    "FORMAT is avro, protobuf "
+    "or json of a schema registry; avro:FILE for a schema in a file; or kcat's "
+    "letters for packed numbers, such as i or >q. May be repeated."
 )
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}

@@ -7,8 +7,8 @@ from millstream.cli.table_arguments import StorageOptions, TableArgument, existi
 
 
 def repair(table: TableArgument, storage_option: StorageOptions = None) -> None:
-    """Leave one reference where a table, or that of its dead letters, names a data file more than
-    once, and commit dead letters that a load which died has left. No row is written.
+    """Remove duplicate references to data files from a table and its dead letters, and commit dead
+    letters that a crashed load left behind. No row is written.
     """
     from millstream.spark.lakehouse.dead_letter_commits import settle_all
     from millstream.spark.lakehouse.table import dead_letters_of, open_table

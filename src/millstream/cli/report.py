@@ -15,15 +15,16 @@ from millstream.cli.table_arguments import StorageOptions, TableArgument, existi
 def report(
     table: TableArgument,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with charts.")
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write an HTML page with charts to this file."),
     ] = None,
     title: Annotated[str, typer.Option(help="The page's heading.")] = "Access log",
     master: Annotated[str, typer.Option(help="Spark's master.")] = "local[*]",
     storage_option: StorageOptions = None,
 ) -> None:
-    """Summarize an access log: hits by hour, status, top pages, sessions. Computed on Spark.
+    """Summarize an access log: hits by hour, status, top pages, sessions. Computed by Spark.
 
-    The table is one that was loaded with --format text --format-option pattern=access_log.
+    The table must have been loaded with --format text --format-option pattern=access_log.
     """
     from millstream.spark.lakehouse.reading import read_table
     from millstream.spark.lakehouse.report import compute

@@ -41,8 +41,8 @@ def serve(words: Sequence[str]) -> int:
     try:
         if not RUNS_BROKERS:
             raise CommandFailedError(
-                "a broker needs Linux or macOS: this system has no file locks as Kafka takes them. "
-                "Clients and their commands work here"
+                "a broker needs Linux or macOS: this system has no POSIX file locks. Clients and "
+                "their commands work here"
             )
         config = broker_config(arguments, os.environ)
         console = None

@@ -19,9 +19,9 @@ CONSOLE_PORT: Final = 8090
 OPTION_HELP: Final[Mapping[str, str]] = {
     "--override": "Set one broker setting as KEY=VALUE; may be repeated.",
     "--data-dir": f"Directory for all data (log.dirs); by default ./{DEFAULT_DATA_DIRECTORY}.",
-    "--host": "Address to listen on and to tell clients; by default 127.0.0.1.",
-    "--advertise": "Address that clients are told to connect to, as HOST or HOST:PORT; by default "
-    "--host and --port. Give it with --host 0.0.0.0, as in a container.",
+    "--host": "Address to listen on and to advertise to clients; by default 127.0.0.1.",
+    "--advertise": "Address that clients connect to, HOST or HOST:PORT; by default --host and "
+    "--port. Needed with --host 0.0.0.0, for example in a container.",
     "--port": "Port to listen on; 0 lets the system pick; by default 9092.",
     "--brokers": "Brokers of one cluster on this machine, as processes over one data directory: a "
     "number, or auto for one per core; by default one broker on its own.",
@@ -74,11 +74,11 @@ def parse_arguments(words: Sequence[str]) -> ServeArguments:
         if word.startswith("-") and word != "-":
             arguments = _with_option(arguments, word, remaining)
         elif arguments.properties_file is not None:
-            raise UsageError(f"one properties file at most: {word!r} is a second one")
+            raise UsageError(f"only one properties file is allowed: {word!r} is the second")
         else:
             arguments = replace(arguments, properties_file=word)
     if arguments.brokers is None and (arguments.ports or arguments.pins):
-        raise UsageError("--ports and --pin are for several brokers: give --brokers")
+        raise UsageError("--ports and --pin need --brokers")
     if arguments.ports and arguments.port is not None:
         raise UsageError("give one of --port and --ports")
     if arguments.advertise is not None and "advertised.listeners" in dict(arguments.overrides):
@@ -89,7 +89,7 @@ def parse_arguments(words: Sequence[str]) -> ServeArguments:
 def _with_option(arguments: ServeArguments, word: str, remaining: Iterator[str]) -> ServeArguments:
     name, equals, value = word.partition("=")
     if name not in OPTION_HELP:
-        raise UsageError(f"no such option: {name} (there are {', '.join(OPTION_HELP)})")
+        raise UsageError(f"no such option: {name} (options: {', '.join(OPTION_HELP)})")
     if name in _FLAGS:
         if equals:
             raise UsageError(f"{name} takes no value")

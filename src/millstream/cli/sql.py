@@ -25,14 +25,14 @@ _LogDirs: TypeAlias = Annotated[
     typer.Option(
         "--log-dir",
         metavar="DIR",
-        help="Read the files of this log directory, Kafka's too; may be repeated. Without "
-        "--bootstrap-server no broker is asked.",
+        help="Read the files of this log directory, of Millstream or Kafka; may be repeated. "
+        "Without --bootstrap-server no broker is used.",
     ),
 ]
 _FormatOptions: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KEY=VALUE", help="Of the format, as in millstream load; may be repeated."
+        metavar="KEY=VALUE", help="Option of the format, as in millstream load; may be repeated."
     ),
 ]
 _TopicFormats: TypeAlias = Annotated[
@@ -47,7 +47,7 @@ _Output: TypeAlias = Annotated[
     tuple[str, str] | None,
     typer.Option(
         metavar="FORMAT FILE",
-        help="Write json (an object a line), csv or parquet to a file; - is standard output.",
+        help="Write json (one object per line), csv or parquet to a file; - is standard output.",
     ),
 ]
 
@@ -68,15 +68,15 @@ _MaxRejects: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="SHARE,COUNT",
-        help="End when more records than this cannot be read, as in millstream load.",
+        help="Stop if more records than this cannot be read, as in millstream load.",
     ),
 ]
 _Lateness: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="No record is stored behind one whose time is later by more than this: conditions "
-        "such as _timestamp < … end the reading.",
+        help="Maximum lateness of records: with a condition such as _timestamp < … reading "
+        "stops at the first record that is later by more than this.",
     ),
 ]
 
@@ -95,11 +95,11 @@ def sql(
     option: SourceOptions = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Run a SELECT over topics where they are.
+    """Run a SELECT over topics in place.
 
-    Tables are topics, their columns the fields of the values and _topic, _partition, _offset,
-    _timestamp, _key and _headers. Conditions on partition, offset and time restrict what is read;
-    EXPLAIN SELECT … says to what, EXPLAIN ANALYZE SELECT … what was read.
+    Tables are topics; their columns are the fields of the values and _topic, _partition, _offset,
+    _timestamp, _key and _headers. Conditions on partition, offset and time limit what is read;
+    EXPLAIN SELECT … shows the limits, EXPLAIN ANALYZE SELECT … what was read.
     """
     from millstream.cli.sql_output import print_result
     from millstream.query.engine import FILE_FORMATS, Query

@@ -26,18 +26,18 @@ TableArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
 ]
 TopicArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic; several with commas between them.")
+    str, typer.Argument(metavar="TOPIC", help="The topic, or several separated by commas.")
 ]
 AppId: TypeAlias = Annotated[
     str,
-    typer.Option("--app-id", help="The load's name in the table; load:TOPIC unless given."),
+    typer.Option("--app-id", help="The load's name in the table; by default load:TOPIC."),
 ]
 SchemaRegistry: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--schema-registry",
         metavar="URL|FILE",
-        help="Where the schemas are that records name by id: the address of a registry "
+        help="Schemas that records refer to by id: the address of a registry "
         "(credentials and TLS by -X schema.registry.…), or a file.",
     ),
 ]
@@ -45,26 +45,27 @@ KeyFormat: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT",
-        help="What the keys are: string, int, long, …; avro, protobuf or json of the registry.",
+        help="Format of the keys: string, int, long, …; avro, protobuf or json of the registry.",
     ),
 ]
 PartitionColumn: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME", help="With --event-time: the column of the days.")
+    str, typer.Option(metavar="NAME", help="With --event-time: name of the column with the day.")
 ]
 PartitionBy: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="PARTS",
-        help="Split the table: day(C), and in Iceberg several of C, year(C), month(C), day(C), "
-        "hour(C), bucket(N, C), truncate(N, C), with commas between them. Instead of --event-time.",
+        help="Partition the table by day(C), or in Iceberg by several of C, year(C), month(C),"
+        " day(C), "
+        "hour(C), bucket(N, C), truncate(N, C), separated by commas. Replaces --event-time.",
     ),
 ]
 SortBy: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMNS",
-        help="Sort the rows of each file: columns, each with desc or without, with commas between "
-        "them. An Iceberg table keeps the order.",
+        help="Sort the rows of each file by these columns, separated by commas, each with or "
+        "without desc. An Iceberg table stores the order.",
     ),
 ]
 StorageOptions: TypeAlias = Annotated[
@@ -72,8 +73,8 @@ StorageOptions: TypeAlias = Annotated[
     typer.Option(
         "--storage-option",
         metavar="KEY=VALUE",
-        help="Of the object store or the catalogue, over the environment, such as "
-        "AWS_ENDPOINT_URL=http://…; may be repeated.",
+        help="Option of the object store or the catalogue, for example "
+        "AWS_ENDPOINT_URL=http://…; overrides the environment; may be repeated.",
     ),
 ]
 SourceOptions: TypeAlias = Annotated[

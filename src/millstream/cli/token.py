@@ -41,7 +41,7 @@ _MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _HEADINGS: Final = {
     "token_id": "token",
     "owner": "owner",
-    "requester": "asked for by",
+    "requester": "requested by",
     "renewers": "renewers",
     "issued": "made",
     "expires": "holds until",
@@ -55,27 +55,31 @@ TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help="The id of a token
 def create(
     owner: Annotated[
         str | None,
-        typer.Option("--owner", help="Whose it is, as User:ann; who asks for it if left out."),
+        typer.Option("--owner", help="Owner, for example User:ann; by default the current user."),
     ] = None,
     renewer: Annotated[
         list[str] | None,
-        typer.Option("--renewer", help="Who may renew it, as User:ann; may be repeated."),
+        typer.Option(
+            "--renewer", help="User who may renew it, for example User:ann; may be repeated."
+        ),
     ] = None,
     lifetime: Annotated[
         str | None,
-        typer.Option("--lifetime", metavar="TIME", help="For how long it may be renewed, as 7d."),
+        typer.Option(
+            "--lifetime", metavar="TIME", help="How long it may be renewed, for example 7d."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Write settings of a client into a new file of its user alone."
+            "--output", "-o", help="Write client settings to a new file that only you can read."
         ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Make a token. Its secret is shown here and never again, or written to --output."""
+    """Create a token. Its secret is shown only here, or written to --output."""
     owners = [_principal(owner)] if owner is not None else [None]
     renewers = [_principal(each) for each in renewer or ()]
     lifetime_ms = None if lifetime is None else duration_ms(lifetime, "--lifetime")
@@ -105,12 +109,16 @@ def renew(
     token_id: TokenId,
     period: Annotated[
         str | None,
-        typer.Option("--period", metavar="TIME", help="For how long, as 1d; else the brokers'."),
+        typer.Option(
+            "--period",
+            metavar="TIME",
+            help="For how long, for example 1d; by default the brokers' setting.",
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Let a token hold longer; its owner and its renewers may."""
+    """Extend a token. Its owner and its renewers may do this."""
     period_ms = None if period is None else duration_ms(period, "--period")
     with open_admin(bootstrap, timeout) as admin:
         token = _find(admin, token_id)
@@ -122,15 +130,16 @@ def renew(
 def expire(
     token_id: TokenId,
     period: Annotated[
-        str | None, typer.Option("--in", metavar="TIME", help="When, as 1h; now if left out.")
+        str | None,
+        typer.Option("--in", metavar="TIME", help="When, for example 1h; by default now."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """End a token; its owner and its renewers may.
+    """Expire a token. Its owner and its renewers may do this.
 
-    Connections that are authenticated with it stay until their session ends (the end of the token
-    that they were told, or connections.max.reauth.ms).
+    Connections that authenticated with it stay open until their session ends (the token's end when
+    they connected, or connections.max.reauth.ms).
     """
     period_ms = None if period is None else duration_ms(period, "--in")
     with open_admin(bootstrap, timeout) as admin:
@@ -144,7 +153,7 @@ def expire(
 def list_tokens(
     owner: Annotated[
         list[str] | None,
-        typer.Option("--owner", help="Who owns them or may renew them; may be repeated."),
+        typer.Option("--owner", help="Owner or renewer; may be repeated."),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -203,7 +212,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise CommandFailedError(f"{path} is there already") from None
+        raise CommandFailedError(f"{path} already exists") from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             yield file

@@ -65,14 +65,19 @@ def create(
     names: Names,
     partitions: Annotated[
         int,
-        typer.Option("--partitions", "-p", help="By default num.partitions.", show_default=False),
+        typer.Option(
+            "--partitions",
+            "-p",
+            help="Number of partitions; by default num.partitions.",
+            show_default=False,
+        ),
     ] = BROKER_DEFAULT,
     replication_factor: Annotated[
         int,
         typer.Option(
             "--replication-factor",
             "-r",
-            help="By default default.replication.factor.",
+            help="Number of replicas; by default default.replication.factor.",
             show_default=False,
         ),
     ] = BROKER_DEFAULT,
@@ -100,9 +105,7 @@ _INTERNAL: Final = "__"
 def list_(
     internal: Annotated[
         bool,
-        typer.Option(
-            "--internal", help="Also topics that brokers and programs keep for themselves: __NAME."
-        ),
+        typer.Option("--internal", help="Also list internal topics (__NAME)."),
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -225,7 +228,7 @@ def alter(
             "--replication-factor",
             "-r",
             min=1,
-            help="Replicas of each partition afterwards; waits until they are in sync.",
+            help="The new number of replicas; waits until they are in sync.",
         ),
     ] = None,
     settings: Configs = None,
@@ -235,7 +238,7 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Give a topic more partitions, another number of replicas or other settings."""
+    """Change a topic's number of partitions, number of replicas or settings."""
     values = key_values(settings, "--config")
     if partitions is None and replication_factor is None and not values and not delete_config:
         raise UsageError(
@@ -290,5 +293,5 @@ def _topic_sentence(name: str, error: KafkaError) -> str:
     if error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"there is no topic {name!r}"
     if error.error is ErrorCode.TOPIC_ALREADY_EXISTS:
-        return f"topic {name!r} exists already"
+        return f"topic {name!r} already exists"
     return sentence(error)

@@ -58,8 +58,8 @@ def analyze(
 ) -> None:
     """Read a sample of the newest records, and show rates, sizes, keys and skew.
 
-    The sample has the same share of each partition. Offsets that compaction or transactions have
-    taken count for the range that is read, and not as records.
+    The sample has the same share of each partition. Offsets used up by compaction or transactions
+    count towards the range, but not as records.
     """
     settings = {
         "auto.offset.reset": "earliest",

@@ -50,7 +50,9 @@ def offsets(
     partition: Partitions = None,
     read_committed: Annotated[
         bool,
-        typer.Option("--committed", help="The end is the last stable offset (read_committed)."),
+        typer.Option(
+            "--committed", help="Show the last stable offset as the end (read_committed)."
+        ),
     ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -78,8 +80,8 @@ def delete_records(
         str,
         typer.Option(
             metavar="OFFSET|TIME|end",
-            help="Records before this offset, or before this time (2026-01-31T12:00, 7d ago as "
-            "7d, @MILLISECONDS), or all that are there now.",
+            help="Delete records before this offset, or before this time (2026-01-31T12:00, 7d for"
+            " seven days ago, @MILLISECONDS); end deletes all current records.",
         ),
     ],
     partition: Partitions = None,
@@ -90,7 +92,7 @@ def delete_records(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Delete the oldest records of a topic for good: partitions begin later than they did."""
+    """Delete the oldest records of a topic permanently."""
     failed = False
     with open_admin(bootstrap, timeout) as admin:
         places = _places(admin, topic, partition)

@@ -34,19 +34,24 @@ _MAX_TRANSACTION_TIMEOUT: Final = "15m"
 def list_(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only those in this state, as Ongoing; may be repeated."),
+        typer.Option(
+            "--state", help="Only transactions in this state, for example Ongoing; may be repeated."
+        ),
     ] = None,
     producer_ids: Annotated[
         list[int] | None,
-        typer.Option("--producer-id", help="Only those of this producer; may be repeated."),
+        typer.Option("--producer-id", help="Only transactions of this producer; may be repeated."),
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Only those that have been open for longer, as 15m."),
+        typer.Option(
+            metavar="TIME",
+            help="Only transactions that have been open for longer, for example 15m.",
+        ),
     ] = None,
     matching: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", help="Only ids that match an expression of RE2."),
+        typer.Option(metavar="REGEX", help="Only ids that match this regular expression (RE2)."),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -146,14 +151,16 @@ def find_hanging(
         str,
         typer.Option(
             metavar="TIME",
-            help="transaction.max.timeout.ms of the brokers; what is younger does not hang.",
+            help="transaction.max.timeout.ms of the brokers; younger transactions are not "
+            "reported.",
         ),
     ] = _MAX_TRANSACTION_TIMEOUT,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Find open transactions that no coordinator knows, which hold readers back for ever.
+    """Find open transactions that no coordinator knows. They block readers of committed records for
+    ever.
 
     Each line names what `millstream txn abort` needs: the partition and the start offset.
     """
@@ -220,7 +227,7 @@ def abort(
         typer.Option(
             "--id",
             metavar="ID",
-            help="Instead: fence the producer with this id, and abort what it has open.",
+            help="Instead: fence the producer with this id, and abort its open transaction.",
         ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -228,8 +235,8 @@ def abort(
 ) -> None:
     """Abort a transaction: a hanging one in its partition, or the one of a transactional id.
 
-    A partition's transaction that a coordinator knows is refused: the others of its partitions
-    would stay open. Use --id for it.
+    A transaction that a coordinator knows is refused, because its other partitions would stay open:
+    use --id for it.
     """
     if (name is None) == (partition is None) or (partition is None) != (start_offset is None):
         raise UsageError("give TOPIC:PARTITION with --start-offset, or --id")
@@ -275,5 +282,5 @@ def _refuse_known(admin: Admin, found: OpenTransaction) -> None:
     for name, described in admin.describe_transactions(names).items():
         if described.error is None and found.topic_partition in described.get().partitions:
             raise CommandFailedError(
-                f"the transaction does not hang, it is that of {name!r}: abort it with --id {name}"
+                f"the transaction is not hanging, it belongs to {name!r}: abort it with --id {name}"
             )

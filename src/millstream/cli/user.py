@@ -45,14 +45,16 @@ Mechanisms = Annotated[
     typer.Option(
         "--mechanism",
         "-m",
-        help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated; both if left out.",
+        help="SCRAM-SHA-256 or SCRAM-SHA-512; may be repeated; by default both.",
     ),
 ]
 
 
 @app.command("list")
 def list_users(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of users.")
+    ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
@@ -78,20 +80,18 @@ def list_users(
         raise typer.Exit(FAILED)
 
 
-_Iterations: TypeAlias = Annotated[
-    int, typer.Option(help="Rounds that a guess of the password costs.")
-]
+_Iterations: TypeAlias = Annotated[int, typer.Option(help="Iterations of the password hash.")]
 _PasswordFile: TypeAlias = Annotated[
     Path | None,
     typer.Option("--password-file", help="A file whose first line is the password."),
 ]
 _DataDir: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Add to the store of a broker that does not run."),
+    typer.Option("--data-dir", help="Add the user to the data directory of a stopped broker."),
 ]
 _Zookeeper: TypeAlias = Annotated[
     str | None,
-    typer.Option("--zookeeper", help="Add to the store of a cluster that does not run."),
+    typer.Option("--zookeeper", help="Add the user to the ZooKeeper of a stopped cluster."),
 ]
 _ZkTlsConfigFile: TypeAlias = Annotated[
     Path | None,
@@ -114,11 +114,12 @@ def add(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Add a user, or give it another password.
+    """Add a user, or change its password.
 
-    The password is the first line of --password-file, else MILLSTREAM_USER_PASSWORD, else what the
-    terminal is asked for. Where brokers have a zookeeper.auth.digest, --zookeeper needs it in
-    MILLSTREAM_ZOOKEEPER_DIGEST: else anybody who reaches ZooKeeper may change the user.
+    The password is read from the first line of --password-file, from MILLSTREAM_USER_PASSWORD, or
+    from a prompt. If the brokers use zookeeper.auth.digest, --zookeeper needs the same value in
+    MILLSTREAM_ZOOKEEPER_DIGEST; otherwise anybody who can connect to ZooKeeper may change the user.
+
     """
     mechanisms = _mechanisms(mechanism)
     if not name:
@@ -129,7 +130,7 @@ def add(
             param_hint="--iterations",
         )
     if data_dir is not None and zookeeper is not None:
-        raise UsageError("--data-dir and --zookeeper exclude each other")
+        raise UsageError("--data-dir and --zookeeper cannot be combined")
     if zk_tls_config_file is not None and zookeeper is None:
         raise UsageError("--zk-tls-config-file needs --zookeeper")
     password = read_password(password_file, os.environ)
@@ -168,7 +169,7 @@ def remove(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = None,
 ) -> None:
-    """Take a user's passwords away; what it may do, and its quotas, stay as they are."""
+    """Remove a user's passwords; its access rules and quotas remain."""
     with open_admin(bootstrap, timeout) as admin:
         found = admin.describe_user_scram_credentials([name])[name].get()
         mechanisms = _mechanisms(mechanism) if mechanism else [each.mechanism for each in found]
@@ -195,7 +196,7 @@ def read_password(file: Path | None, environment: Mapping[str, str]) -> str:
     elif sys.stdin.isatty():
         password = getpass.getpass("password: ")
         if password and getpass.getpass("again: ") != password:
-            raise CommandFailedError("these are two different passwords")
+            raise CommandFailedError("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:

@@ -43,7 +43,7 @@ def add_to_directory(
         lock = LocalLock(f"{directory}/{LOCK_FILE}")
     except BlockingIOError:
         raise CommandFailedError(
-            f"a broker uses {directory}: name it with --bootstrap-server"
+            f"a broker is using {directory}: name it with --bootstrap-server"
         ) from None
     try:
         database = Database(directory)
@@ -130,7 +130,9 @@ def add_to_zookeeper(
     try:
         client.start(timeout=_CONNECT_SECONDS)
         if client.exists("/controller"):
-            raise CommandFailedError("the cluster runs: name a broker with --bootstrap-server")
+            raise CommandFailedError(
+                "the cluster is running: name a broker with --bootstrap-server"
+            )
         path = path_of(EntityKind.USER, name_key(name))
         for each in _above(USERS):
             client.ensure_path(each, acl=security.acl_of(each))

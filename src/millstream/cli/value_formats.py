@@ -73,7 +73,8 @@ def _decoder(form: str, url: str | None, *, is_key: bool) -> Decode:
     if _PACKED.fullmatch(form):
         return _packed(form)
     raise typer.BadParameter(
-        f"{form!r} is none of {', '.join(_REGISTERED)}, avro:FILE and kcat's letters (as i or >q)",
+        f"{form!r} is not one of {', '.join(_REGISTERED)}, avro:FILE and kcat's letters "
+        f"(as i or >q)",
         param_hint=_OPTION,
     )
 
@@ -150,7 +151,7 @@ def _decoded(
     except (ValueError, MillstreamError) as error:
         raise CommandFailedError(
             f"the {name} of offset {record.offset} in {topic_partition} cannot be read: {error} "
-            f"(-p {topic_partition.partition} -o {record.offset + 1} goes on behind it)"
+            f"(-p {topic_partition.partition} -o {record.offset + 1} continues after it)"
         ) from error
 
 

@@ -30,7 +30,7 @@ def zookeeper() -> None:
 @app.command()
 def start(
     ensemble: Annotated[
-        int, typer.Option(help="Servers; three or five go on when one or two of them fail.")
+        int, typer.Option(help="Number of servers; three survive one failure, five survive two.")
     ] = 1,
     directory: Annotated[Path, typer.Option("--dir", help="Directory for all data.")] = Path(
         "millstream-zookeeper"
@@ -42,7 +42,7 @@ def start(
 ) -> None:
     """Run ZooKeeper on this machine until Ctrl-C or SIGTERM.
 
-    The first line says what zookeeper.connect has to be.
+    The first line of output is the value for zookeeper.connect.
     """
     if ensemble < 1 or ensemble % 2 == 0:
         raise typer.BadParameter("give an odd number", param_hint="--ensemble")
@@ -57,9 +57,11 @@ def start(
             fallen = {each.address for each in servers.servers if not each.running}
             if 2 * len(fallen) >= ensemble:
                 places = ", ".join(sorted(fallen))
-                raise CommandFailedError(f"ZooKeeper at {places} has ended: too few are left")
+                raise CommandFailedError(
+                    f"ZooKeeper at {places} has exited: too few servers are left"
+                )
             for address in sorted(fallen - told):
-                complain(f"ZooKeeper at {address} has ended, the others go on")
+                complain(f"ZooKeeper at {address} has exited, the others keep running")
             told |= fallen
 
 
@@ -70,8 +72,8 @@ def java_program() -> JavaProgram:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise CommandFailedError(
-            "the ZooKeeper to run is in PySpark: pip install 'millstream[spark]' brings it, or "
-            "name an ensemble of your own with --override zookeeper.connect"
+            "ZooKeeper comes with PySpark: pip install 'millstream[spark]', or name an "
+            "ensemble of your own with --override zookeeper.connect"
         )
     home = find_java(os.environ).home
     return JavaProgram(home / "bin" / "java", find_jars(Path(spec.origin).parent / "jars"))

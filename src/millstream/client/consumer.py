@@ -366,7 +366,7 @@ class Consumer(Closing, Generic[K, V]):
         """Return the first record at or after a time (ms since 1970); None where there is none."""
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
-            raise ValueError("a timestamp is not negative")
+            raise ValueError("a timestamp must not be negative")
         return self._thread.run(lambda: self._core.find_offsets(asked, self._wait(timeout)))
 
     def beginning_offsets(

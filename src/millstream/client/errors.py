@@ -73,7 +73,7 @@ class ClosedError(ClientError):
 class WaitInCallbackError(ClientError):
     """A callback tried to wait for the thread that runs it, which would be a deadlock."""
 
-    advice = "Wait on another thread, or go on in a callback of what you wait for."
+    advice = "Wait on another thread, or continue in a callback."
 
 
 class ForkedError(ClientError):

@@ -125,7 +125,7 @@ class TokenSource:
             raise AuthenticationError("the source of tokens returned an end that is not a number")
         token = Token(text, self._clock(), expires_at_s)
         if expires_at_s is not None and not self._is_valid(token):
-            raise AuthenticationError("the source of tokens returned one that has expired")
+            raise AuthenticationError("the source of tokens returned an expired token")
         return token
 
 
@@ -134,7 +134,7 @@ def _refuse_awaitable(value: object) -> object:
     if callable(close):
         close()
     raise AuthenticationError(
-        "sasl.oauth.token returned an awaitable: only the asyncio API takes such a function"
+        "sasl.oauth.token returned an awaitable: only the asyncio API supports such a function"
     )
 
 

@@ -296,7 +296,8 @@ def _compacted(sight: DiskSight) -> Iterator[Finding]:
                 Severity.NOTE,
                 topic,
                 f"The topic is compacted only, and has {share:.0%} of all that topics take: one "
-                "record of each key stays for ever. Write null values for keys that are done with, "
+                "record of each key stays for ever. Write null values for keys that are no longer"
+                " needed, "
                 "or delete what is old as well.",
                 f"millstream topic alter {quoted(topic)} -c cleanup.policy=compact,delete",
             )

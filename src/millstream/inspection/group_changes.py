@@ -65,14 +65,15 @@ def _members(sights: Sequence[GroupSight]) -> Iterator[Finding]:
             yield Finding(
                 Severity.RISK,
                 name,
-                f"{told} left: it was closed, or taken out for want of polls or heartbeats.",
+                f"{told} left: it was closed, or removed because it did not poll or send "
+                f"heartbeats in time.",
                 f"millstream group describe {quoted(name)}",
             )
         else:
             yield Finding(
                 Severity.NOTE,
                 name,
-                f"{told} joined, and partitions were shared anew.",
+                f"{told} joined, and partitions were assigned again.",
                 f"millstream group describe {quoted(name)}",
             )
 

@@ -159,8 +159,9 @@ def _offsets(sight: GroupSight) -> Iterator[Finding]:
             yield Finding(
                 Severity.BROKEN,
                 str(each),
-                f"The committed offset {offset} is beyond the end {end}: the topic was made anew, "
-                "or records were lost. auto.offset.reset of the members decides where they go on.",
+                f"The committed offset {offset} is beyond the end {end}: the topic was deleted and"
+                f" created again, or records were lost. auto.offset.reset of the members decides "
+                f"where they continue.",
                 f"{reset} --topic {topic} --to latest --execute",
             )
         elif start is not None and offset < start:

@@ -131,7 +131,7 @@ def _unknown(
         str(place),
         f"{said}. No coordinator knows the transaction, and {written}: "
         + (
-            "it hangs, and readers of committed records wait for ever."
+            "it hangs and blocks readers of committed records for ever."
             if hangs
             else f"it hangs, unless it has begun just now; after {duration(sight.max_timeout_ms)} "
             "it surely does."

@@ -28,7 +28,7 @@ def sentence_of(error: Exception, tables: Mapping[str, TopicTable]) -> str:
 def _no_column(name: str, tables: Mapping[str, TopicTable]) -> str:
     columns = {column: topic for topic, table in tables.items() for column in table.schema().names}
     near = difflib.get_close_matches(name, columns, n=3, cutoff=0.6)
-    there = f"there are {', '.join(columns)}"
+    there = f"columns: {', '.join(columns)}"
     hint = f"did you mean {' or '.join(near)}?" if near else there
     formats = ", ".join(f"{topic} as {table.format.name}" for topic, table in tables.items())
     return f"there is no column {name}; {hint} (read {formats}: --format and --schema change that)"

@@ -107,9 +107,9 @@ def _near(name: str, topics: Iterable[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(by_lower[each] for each in near)}?"
     if not names:
-        return "; there is none at all"
+        return "; there are no topics"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"; there are {', '.join(names[:5])}{more}"
+    return f"; topics: {', '.join(names[:5])}{more}"
 
 
 def _is_file(name: str) -> bool:

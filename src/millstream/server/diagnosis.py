@@ -44,7 +44,7 @@ def diagnose(loop: AbstractEventLoop, waits: Callable[[], Iterable[str]]) -> Non
             lines.extend(_of_tasks(loop))
             lines.extend(waits())
         except Exception:
-            log.exception("what the broker waits for cannot be told")
+            log.exception("cannot describe what the broker waits for")
         finally:
             answered.set()
 

@@ -41,7 +41,7 @@ class LogOutlet:
             self._left_out += 1
             return len(text)
         if self._left_out:
-            self._keep(b"%d lines of this log were left out: nobody read it\n" % self._left_out)
+            self._keep(b"%d lines of this log were dropped: nobody read it\n" % self._left_out)
             self._left_out = 0
         self._keep(line)
         self.flush()

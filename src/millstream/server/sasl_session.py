@@ -151,7 +151,7 @@ class SaslSession:
         elif authentication.step is Step.FIRST:
             self._refused_versions += 1
             if self._refused_versions > _MAX_REFUSED_VERSIONS:
-                raise ProtocolError("ApiVersions was asked for too often in a wrong way")
+                raise ProtocolError("too many invalid ApiVersions requests")
         return answer
 
     def _serve_step(self, frame: memoryview) -> Outgoing | None:

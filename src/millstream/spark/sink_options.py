@@ -153,6 +153,7 @@ def _state_directory(given: Mapping[str, str]) -> Location:
         return parse_location(path) / "millstream-sink"
     except ConfigError as error:
         raise ConfigError(
-            f"option checkpointLocation: {error}; exactly once needs one that the driver can write "
+            f"option checkpointLocation: {error}; exactly once needs a directory that the "
+            f"driver can write "
             "to (option exactlyOnce=false does without)"
         ) from None

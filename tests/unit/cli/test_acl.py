@@ -59,10 +59,13 @@ TOPIC = ("--topic", "t", *RULE)
     [
         (("add", *TOPIC, "cluster-action"), "cluster-action has no meaning for a topic: it takes"),
         (("add", "--group", "g", *RULE, "write"), "write has no meaning for a group"),
-        (("add", *TOPIC, "read", "--host", "10.0.0.0/8"), "'10.0.0.0/8' is not the address of one"),
+        (
+            ("add", *TOPIC, "read", "--host", "10.0.0.0/8"),
+            "'10.0.0.0/8' is not the address of a client",
+        ),
         (
             ("add", *TOPIC, "read", "--host", "example.com"),
-            "'example.com' is not the address of one",
+            "'example.com' is not the address of a client",
         ),
         (("add", "--topic", "", *RULE, "read"), "the name of the resource is empty"),
         (("add", "--cluster", "--prefix", *RULE, "create"), "--prefix is for names"),

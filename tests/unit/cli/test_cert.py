@@ -55,7 +55,7 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["cert", "authority", *where]) == 0
     before = (tmp_path / "ca.pem").read_bytes()
     assert main(["cert", "authority", *where]) == 1
-    assert "ca-key.pem is there already" in capsys.readouterr().err
+    assert "ca-key.pem already exists" in capsys.readouterr().err
     assert (tmp_path / "ca.pem").read_bytes() == before
     assert main(["cert", "client", "ann", *where]) == 0
     assert main(["cert", "client", "ann", *where]) == 1

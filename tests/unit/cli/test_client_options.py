@@ -91,7 +91,7 @@ def test_a_profile_counts_least(tmp_path: Path) -> None:
         ('[here]\nbootstrap.servers = "a:1"\n', "write names with dots in quotes"),
         ('[here]\n"bootstrap.server" = "a:1"\n', "the nearest is 'bootstrap.servers'"),
         ("[here\n", "line 1"),
-        ('[here]\n"bootstrap.servers" = []\n', "is not a text or a number"),
+        ('[here]\n"bootstrap.servers" = []\n', "is not text or a number"),
     ],
 )
 def test_a_profile_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
@@ -141,7 +141,7 @@ def test_a_file_is_shared_by_commands_and_with_java(
     assert settings_of(AdminSettings) == {"security.protocol": "SSL"}
     assert settings_of(ProducerSettings) == {"security.protocol": "SSL", "acks": "1"}
     assert source_settings() == {"kafka.security.protocol": "SSL"}
-    assert "interceptor.classes is left out" in capsys.readouterr().err
+    assert "interceptor.classes is ignored" in capsys.readouterr().err
 
 
 def test_what_may_be_a_password_is_not_shown(
@@ -152,7 +152,7 @@ def test_what_may_be_a_password_is_not_shown(
     give(file=file)
     assert given_settings({}) == {}
     told = capsys.readouterr().err
-    assert "not NAME=VALUE is left out" in told
+    assert "not NAME=VALUE is ignored" in told
     assert "Horse" not in told
 
 

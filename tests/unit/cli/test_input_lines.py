@@ -84,7 +84,7 @@ def test_what_kcat_prints_is_read() -> None:
         (b'{"value": "v", "payload": "p"}', "'payload' is not a field"),
         (b'{"payload": "p", "timestamp": 5}', "'timestamp' is not a field"),
         (b'{"value": "v", "value_base64": "dg=="}', "both value and value_base64"),
-        (b'{"value": "v", "value": null}', "'value' stands in it twice"),
+        (b'{"value": "v", "value": null}', "'value' appears in it twice"),
         (b"", "it is empty"),
         (b"{", "it is not JSON"),
         (b"[1, 2, 3]", "it is not a JSON object"),

@@ -64,7 +64,7 @@ def test_a_gate_stops_before_a_long_line() -> None:
 def test_a_gate_that_skips_tells_of_each_line(capfd: pytest.CaptureFixture[str]) -> None:
     gate = LineGate(limits(topic=1000), OnError.SKIP)
     assert gate.passed([b"a", b"x" * 1000, b"c"], "a.log", 1) == ([b"a", b"c"], None)
-    assert capfd.readouterr().err.startswith("millstream: line 2 of a.log is left out: 1,000 bytes")
+    assert capfd.readouterr().err.startswith("millstream: line 2 of a.log is skipped: 1,000 bytes")
     gate.passed([b"x" * 1000] * 100, "a.log", 4)
     assert gate.skipped == 101
     assert capfd.readouterr().err.count("\n") == 20

@@ -78,7 +78,7 @@ def test_a_log_that_ends_inside_a_batch(tmp_path: Path, capfd: pytest.CaptureFix
     assert main(["log", "dump", str(path), "--json"]) == 1
     said = capfd.readouterr()
     assert [json.loads(line)["is_valid"] for line in said.out.splitlines()] == [True]
-    assert "not a whole batch" in said.err
+    assert "not a complete batch" in said.err
 
 
 @pytest.mark.usefixtures("terminal")
@@ -117,7 +117,7 @@ def test_indexes_end_where_the_preallocated_zeros_begin(tmp_path: Path) -> None:
     time_index.write_bytes(struct.pack(">qi", 1234, 1) + bytes(24))
     assert list(dump_file(time_index)) == [{"timestamp": 1234, "offset": 101}]
     offset_index.write_bytes(struct.pack(">ii", 1, 2) + b"123")
-    with pytest.raises(MillstreamError, match="3 bytes too many"):
+    with pytest.raises(MillstreamError, match="3 bytes behind the last complete entry"):
         list(dump_file(offset_index))
 
 
@@ -172,5 +172,5 @@ def test_text_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["notes.txt", "12.logs", "log", ".index"])
 def test_other_files_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("x")
-    with pytest.raises(MillstreamError, match="not the name of a file of a log"):
+    with pytest.raises(MillstreamError, match="not the name of a log file"):
         list(dump_file(tmp_path / name))

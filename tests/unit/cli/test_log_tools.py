@@ -198,7 +198,7 @@ def test_explain_passes_over_what_compaction_took(kafka: Path, capfd: Captured) 
         (["orders-0"], "give one of --offset and --timestamp", 2),
         (["orders-0", "-o", "1", "-t", "15m"], "give one of --offset and --timestamp", 2),
         (["orders", "-o", "1"], "'orders' is not TOPIC-PARTITION", 2),
-        (["orders-9", "-o", "1"], "say where it lies with --data-dir", 1),
+        (["orders-9", "-o", "1"], "give --data-dir", 1),
     ],
 )
 def test_explain_says_what_is_missing(
@@ -339,7 +339,7 @@ def test_explain_says_where_no_batch_begins(orders: Path, capfd: Captured) -> No
     record = objects(capfd)[-1]
     assert (
         record["damage"]
-        == f"{len(data) - position} bytes at position {position} are not a whole batch"
+        == f"{len(data) - position} bytes at position {position} are not a complete batch"
     )
 
 

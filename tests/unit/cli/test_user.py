@@ -79,7 +79,7 @@ def test_not_while_a_broker_uses_the_store(
     lock = LocalLock(str(tmp_path / ".lock"))
     words = ["user", "add", "ann", "--data-dir", str(tmp_path), "--password-file", password]
     assert main(words) == 1
-    assert "a broker uses" in capsys.readouterr().err
+    assert "a broker is using" in capsys.readouterr().err
     lock.release()
 
 

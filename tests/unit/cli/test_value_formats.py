@@ -105,7 +105,7 @@ def test_a_record_that_cannot_be_read_is_named(registry: str, value: bytes) -> N
     with pytest.raises(CommandFailedError) as caught:
         shown(decoders_of(["avro"], registry), as_json, Record(5, 0, None, value), is_json=True)
     assert str(caught.value).startswith("the value of offset 5 in t-3 cannot be read: ")
-    assert str(caught.value).endswith("(-p 3 -o 6 goes on behind it)")
+    assert str(caught.value).endswith("(-p 3 -o 6 continues after it)")
 
 
 def test_a_format_that_is_not_there_is_told_before_anything_is_read() -> None:

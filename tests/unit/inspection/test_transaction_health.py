@@ -94,7 +94,7 @@ def test_nothing_is_open() -> None:
                 "producers": {P0: (replace(PRODUCER, last_timestamp_ms=NOW - 1_000_000),)},
             },
             Severity.BROKEN,
-            "readers of committed records wait for ever",
+            "blocks readers of committed records for ever",
             "txn abort t:0 --start-offset 100",
         ),
         (

@@ -121,7 +121,7 @@ def test_records_that_cannot_be_read_are_counted(
     ("query", "error"),
     [
         ("SELECT 1 FROM hit", r"there is no topic hit; did you mean hits\?"),
-        ("SELECT 1 FROM zzzzzz", "there is no topic zzzzzz; there are "),
+        ("SELECT 1 FROM zzzzzz", "there is no topic zzzzzz; topics: "),
         (
             "SELECT stats FROM hits",
             r"there is no column stats; did you mean status\?.*hits as json",

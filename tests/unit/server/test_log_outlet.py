@@ -44,7 +44,7 @@ def test_a_pipe_that_nobody_reads_blocks_nobody(pipe: tuple[int, int]) -> None:
     outlet.write("the end\n")
     *lines, note, last = (found + read_all(reader)).decode().splitlines(keepends=True)
     assert set(lines) == {LINE}
-    assert note == f"{count - len(lines)} lines of this log were left out: nobody read it\n"
+    assert note == f"{count - len(lines)} lines of this log were dropped: nobody read it\n"
     assert last == "the end\n"
 
 

@@ -329,7 +329,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
         """Return the first record at or after a time (ms since 1970); None where there is none."""
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
-            raise ValueError("a timestamp is not negative")
+            raise ValueError("a timestamp must not be negative")
         return await self._task.run(self._core.find_offsets(asked, self._wait(timeout)))
 
     async def beginning_offsets(

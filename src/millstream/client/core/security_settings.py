@@ -59,7 +59,7 @@ def _words(value: object) -> tuple[str, ...]:
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, Sequence) and all(isinstance(each, str) for each in value):
         return tuple(cast("Sequence[str]", value))
-    raise ConfigError("it takes names with commas between them")
+    raise ConfigError("it takes names separated by commas")
 
 
 def _share(value: object) -> float:
@@ -85,7 +85,7 @@ def _token_handler(value: object) -> str | None:
 def _identification(value: object) -> str:
     name = text(value).strip().lower()
     if name not in ("https", "", "none"):
-        raise ValueError("it takes https, or nothing to check no host name")
+        raise ValueError("it takes https, or an empty value to skip the check of the host name")
     return "" if name == "none" else name
 
 

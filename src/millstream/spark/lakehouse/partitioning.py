@@ -102,7 +102,7 @@ def check_partition_by(fields: Sequence[PartitionField], schema: pa.Schema) -> N
     for field in fields:
         if schema.get_field_index(field.column) < 0:
             raise ConfigError(
-                f"partition by {field}: there is no column {field.column}; there are "
+                f"partition by {field}: there is no column {field.column}; columns: "
                 f"{', '.join(schema.names)}"
             )
         kind = schema.field(field.column).type

@@ -91,7 +91,7 @@ def read_pipeline(
     unknown = set(content) - {"load", "registry", "source"}
     if unknown:
         raise ConfigError(
-            f"{path}: unknown table [{sorted(unknown)[0]}]; there are registry, source, load.*"
+            f"{path}: unknown table [{sorted(unknown)[0]}]; tables: registry, source, load.*"
         )
     if not isinstance(loads, dict) or not loads:
         raise ConfigError(f"{path}: no [load.NAME]")

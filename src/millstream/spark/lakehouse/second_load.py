@@ -24,7 +24,7 @@ def check_not_loaded(table: Table, topics: Collection[str]) -> None:
         if found:
             raise ConfigError(
                 f"{table.name} holds records of {', '.join(found)} already, from a load of another "
-                "name. To go on with that one give its app id (load:TOPICS as they were written, "
+                "name. To continue it, give its app id (load:TOPICS as they were written, "
                 "unless it had one of its own); to load them once more give a new one"
             )
 

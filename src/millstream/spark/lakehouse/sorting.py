@@ -52,7 +52,7 @@ def check_sort_by(fields: Sequence[SortField], schema: pa.Schema) -> None:
     for field in fields:
         if schema.get_field_index(field.column) < 0:
             raise ConfigError(
-                f"sort by {field}: there is no column {field.column}; there are "
+                f"sort by {field}: there is no column {field.column}; columns: "
                 f"{', '.join(schema.names)}"
             )
         kind = schema.field(field.column).type

@@ -141,4 +141,4 @@ def check_same_columns(table: str, found: pa.Schema, wanted: pa.Schema) -> None:
             f"{field.name} as {found.field(field.name).type}, not {field.type}"
             for field in different
         ]
-        raise ConfigError(f"{table} exists already with other columns: it has {', '.join(texts)}")
+        raise ConfigError(f"{table} already exists with other columns: it has {', '.join(texts)}")

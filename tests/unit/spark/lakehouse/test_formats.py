@@ -455,7 +455,7 @@ def test_a_date_that_somebody_chose_stays_one() -> None:
 
 def test_options_of_a_format() -> None:
     check_options("csv", {"delimiter": ";"})
-    with pytest.raises(ConfigError, match="no option delimeter; there are delimiter, quote"):
+    with pytest.raises(ConfigError, match="no option delimeter; options: delimiter, quote"):
         check_options("csv", {"delimeter": ";"})
     with pytest.raises(ConfigError, match="evolve takes true or false"):
         check_options("json", {"evolve": "no"})

@@ -162,7 +162,7 @@ class Routing:
         """
         if isinstance(items, str | bytes):
             # As a collection a string would be its characters, perhaps other topics or groups.
-            raise TypeError(f"several names are asked for, not one text: [{items!r}]")
+            raise TypeError(f"expected a list of names, not a single text: [{items!r}]")
         settings = self.settings
         wait = settings.default_api_timeout_ms
         deadline = self.loop.now_ms() + wait

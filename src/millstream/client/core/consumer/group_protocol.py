@@ -73,7 +73,7 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 def _split(data: bytes) -> tuple[int, memoryview]:
     if len(data) < _VERSION.size:
-        raise ProtocolError(f"{len(data)} bytes are no message between members of a group")
+        raise ProtocolError(f"{len(data)} bytes are not a message between members of a group")
     (version,) = _VERSION.unpack_from(data)
     if version < 0:
         raise ProtocolError(f"version {version} of a message between members of a group")

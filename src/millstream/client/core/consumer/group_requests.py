@@ -100,7 +100,7 @@ class GroupRequests:
         if error is ErrorCode.GROUP_ID_NOT_FOUND:
             # A group that does not exist is made by the first who joins.
             raise BrokerError(
-                error, f"group {self._group_id!r} is of another kind, as a share group"
+                error, f"group {self._group_id!r} has another type, for example a share group"
             )
         self._check(answer.error_code, "JoinGroup")
         if answer.protocol_type not in (None, PROTOCOL_TYPE):

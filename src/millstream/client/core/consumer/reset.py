@@ -74,6 +74,7 @@ def _duration_ms(text: str) -> int:
     parts = {} if match is None else {k: v for k, v in match.groupdict().items() if v}
     if not parts:
         raise ConfigError(
-            f"auto.offset.reset=by_duration:{text} is no duration like PT1H or P3DT4H (ISO 8601)"
+            f"auto.offset.reset=by_duration:{text} is not a duration such as PT1H or P3DT4H "
+            f"(ISO 8601)"
         )
     return int(sum(float(value) * _MS[name] for name, value in parts.items()))

@@ -65,7 +65,7 @@ def _assignors(value: object) -> tuple[str | Assignor, ...]:
 def _assignor(value: object) -> str | Assignor:
     if not isinstance(value, str):
         if not (hasattr(value, "assign") and hasattr(value, "rebalance_protocols")):
-            raise ValueError(f"{value!r} is no assignor")
+            raise ValueError(f"{value!r} is not an assignor")
         return cast(Assignor, value)
     name = value.removeprefix(_JAVA_PACKAGE)
     name = _JAVA_NAMES.get(name, name)

@@ -273,7 +273,7 @@ class Subscription:
             self.kind in _GROUPED and kind in _GROUPED
         )
         if not compatible:
-            raise ValueError("subscribe and assign exclude each other: call unsubscribe in between")
+            raise ValueError("subscribe and assign cannot be combined: call unsubscribe in between")
         self.kind = kind
         if kind is not SubscriptionKind.PATTERN:
             self.pattern = None

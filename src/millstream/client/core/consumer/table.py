@@ -37,7 +37,7 @@ class TableReader:
             unknown = [name for name in columns if name not in schema.names]
             if unknown:
                 have = ", ".join(schema.names)
-                raise ValueError(f"there is no column {unknown[0]!r}; there are {have}")
+                raise ValueError(f"there is no column {unknown[0]!r}; columns: {have}")
             schema = pa.schema([schema.field(name) for name in columns])
         self._schema = schema
         self._check_crcs = check_crcs

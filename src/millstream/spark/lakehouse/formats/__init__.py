@@ -39,7 +39,7 @@ def check_options(kind: str, options: Mapping[str, str]) -> None:
     for name in options:
         if name not in _OPTIONS[kind]:
             there = ", ".join(_OPTIONS[kind]) or "none"
-            raise ConfigError(f"format {kind} has no option {name}; there are {there}")
+            raise ConfigError(f"format {kind} has no option {name}; options: {there}")
     if options.get("evolve", "true") not in ("true", "false"):
         raise ConfigError(f"option evolve takes true or false, not {options['evolve']!r}")
     if options.get("truncate", "apply") not in ("apply", "reject"):

@@ -38,7 +38,7 @@ def check_key(schema: pa.Schema, key: Sequence[str]) -> None:
     for name in key:
         if schema.get_field_index(name) < 0:
             raise ConfigError(
-                f"the key {name} is no column of the table; there are {', '.join(schema.names)}"
+                f"the key {name} is not a column of the table; columns: {', '.join(schema.names)}"
             )
         kind = schema.field(name).type
         if pa.types.is_floating(kind) or pa.types.is_nested(kind):

@@ -323,7 +323,7 @@ def test_unsubscribing_leaves_and_another_subscription_joins_anew(cluster: Reade
     member = TwinMember(cluster)
     member.subscribe(["t"])
     settle(member, for_ms=3_000)
-    with pytest.raises(ValueError, match="exclude each other"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         member.core.assign([T[0]])
     member.core.unsubscribe_now()
     member.loop.advance(500)
