@@ -45,6 +45,23 @@ IS_PORTABLE: Final = os.environ.get(SWITCH, "").lower() in {"1", "on", "yes", "t
 IS_LINUX: Final = sys.platform == "linux" and not IS_PORTABLE
 """True where what only Linux has may be used."""
 
+_TELLS_OF_FAILED_WRITES: Final = (5, 8)
+"""The Linux whose ``syncfs`` does."""
+
+
+def hides_failed_writes(release: str) -> bool:
+    """Return True for a Linux of before 5.8, by its release: there ``syncfs`` answers that all is
+    well where the data of a file could not be written.
+    """
+    major, _, rest = release.partition(".")
+    minor = rest.partition(".")[0].partition("-")[0]
+    known = major.isdecimal() and minor.isdecimal()
+    return not known or (int(major), int(minor)) < _TELLS_OF_FAILED_WRITES
+
+
+FLUSHES_FILES_ONLY: Final = IS_LINUX and hides_failed_writes(os.uname().release)
+"""True where the flush of a volume would hide that a file's data were lost."""
+
 CONNECTING: Final = frozenset({0, errno.EINPROGRESS, errno.EWOULDBLOCK})
 """What ``connect_ex`` of a non-blocking socket returns when nothing is wrong. Windows answers
 EWOULDBLOCK."""
@@ -191,9 +208,9 @@ def flush_directory(path: str | os.PathLike[str]) -> None:
 
 def volume_flush() -> Callable[[int], int] | None:
     """Return ``syncfs``, which flushes the whole volume of a descriptor and returns 0; None where
-    there is none.
+    there is none that tells of all failures.
     """
-    if not IS_LINUX:
+    if not IS_LINUX or FLUSHES_FILES_ONLY:
         return None
     import ctypes
 

@@ -228,6 +228,56 @@ def test_a_volume_is_flushed_file_by_file_where_no_call_does_it(
     assert flushed[-1] == str(tmp_path), "the drive is asked to empty its cache last"
 
 
+@pytest.mark.parametrize(
+    ("release", "hides"),
+    [
+        ("4.18.0-553.el8.x86_64", True),
+        ("5.4.0-1103-aws", True),
+        ("5.7.19", True),
+        ("5.8", False),
+        ("5.8-rc1", False),
+        ("5.14.0-70.el9.x86_64", False),
+        ("6.18.44-fc-v782", False),
+        ("10.0", False),
+        ("unheard of", True),
+    ],
+)
+def test_a_volume_is_not_flushed_as_a_whole_where_that_hides_failures(
+    release: str, hides: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert platform.hides_failed_writes(release) == hides
+    monkeypatch.setattr(platform, "FLUSHES_FILES_ONLY", hides)
+    monkeypatch.setattr(platform, "IS_LINUX", True)
+    assert (platform.volume_flush() is None) == hides
+
+
+def test_the_flush_of_a_volume_is_told_of_what_another_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A descriptor that is opened for the flush alone would miss it."""
+    used: list[str] = []
+
+    def flush(descriptor: int) -> int:
+        used.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return len(used) > 3
+
+    monkeypatch.setattr(files, "_volume_flush", lambda: flush)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "logs")
+    whole, lock = str(tmp_path / "logs"), str(tmp_path / "logs" / ".lock")
+    file_system = files.LocalFileSystem()
+    file_system.sync_all(whole)
+    held = file_system.lock(str(tmp_path / "link" / ".lock"))
+    file_system.sync_all(whole)
+    file_system.sync_all(str(tmp_path / "link"))
+    with pytest.raises(OSError, match="the volume could not be flushed"):
+        file_system.sync_all(whole)
+    held.release()
+    with pytest.raises(OSError, match="the volume could not be flushed"):
+        file_system.sync_all(whole)
+    assert used == [whole, lock, lock, lock, whole]
+
+
 def test_a_failed_flush_of_one_file_fails_the_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,7 +284,8 @@ class LocalLock:
     a file that this process has locked is not opened again.
     """
 
-    _held: ClassVar[set[str]] = set()
+    _held: ClassVar[dict[str, int]] = {}
+    """The descriptors by their paths."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.realpath(path)
@@ -296,12 +297,19 @@ class LocalLock:
         except OSError:
             os.close(self._descriptor)
             raise BlockingIOError(errno.EAGAIN, "locked by another process", path) from None
-        self._held.add(self._path)
+        self._held[self._path] = self._descriptor
 
     def release(self) -> None:
         """Release the lock."""
-        self._held.discard(self._path)
+        self._held.pop(self._path, None)
         os.close(self._descriptor)
+
+    @classmethod
+    def descriptor_in(cls, directory: str) -> int | None:
+        """Return the descriptor of a lock that is held in a directory; None if there is none."""
+        real = os.path.realpath(directory)
+        held = (each for path, each in tuple(cls._held.items()) if os.path.dirname(path) == real)
+        return next(held, None)
 
 
 def lock_holder(path: str) -> int | None:
@@ -419,15 +427,22 @@ class LocalFileSystem:
     def sync_all(self, directory: str) -> None:
         """Flush the volume in one call (``syncfs``), which beats many flushes of single files; file
         by file where the system has no such call.
+
+        Each failed write is told to a descriptor that was open by then, and to one that is opened
+        later unless somebody was told already: another program that flushes the same volume, or
+        another broker. So the descriptor is that of the lock, which was there before all writes.
         """
         flush_volume = _volume_flush()
         if flush_volume is None:
             self._sync_tree(directory)
             return
+        descriptor = LocalLock.descriptor_in(directory)
+        if descriptor is not None:
+            _check_flushed(flush_volume(descriptor), directory)
+            return
         descriptor = self._descriptor(directory, os.O_RDONLY | platform.DIRECTORY)
         try:
-            if flush_volume(descriptor):
-                raise OSError(errno.EIO, "the volume could not be flushed", directory)
+            _check_flushed(flush_volume(descriptor), directory)
         finally:
             os.close(descriptor)
 
@@ -493,6 +508,11 @@ def _sync_threads() -> ThreadPoolExecutor:
 
 
 _volume_flush: Final = cache(platform.volume_flush)
+
+
+def _check_flushed(answer: int, directory: str) -> None:
+    if answer:
+        raise OSError(errno.EIO, "the volume could not be flushed", directory)
 
 
 def last_descriptor_of_clients() -> int:

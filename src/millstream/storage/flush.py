@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
+from millstream.platform import FLUSHES_FILES_ONLY
 from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.files import File, FileSystem
 
@@ -91,6 +92,8 @@ class FlushPlan:
 
     def _flush(self, plans: Sequence[FlushPlan]) -> None:
         may_flush_volume = all(plan.may_flush_volume for plan in plans)
+        if FLUSHES_FILES_ONLY:
+            may_flush_volume = False
         if may_flush_volume and sum(plan.count for plan in plans) >= MANY_FLUSHES:
             self.file_system.sync_all(self.log_directory)
             return
