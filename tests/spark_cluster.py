@@ -76,6 +76,11 @@ class Daemon:
             )
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         assert self._process is not None
         text = (self.directory / "log").read_text()

@@ -12,11 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.broker_process import BrokerProcess
 from tests.schema_registry import Fault, RegistryServer
+from tests.system.lakehouse.change_stream import Database, write
+from tests.system.lakehouse.debezium_records import AvroChanges
 from tests.system.lakehouse.topic_site import TopicSite
 
 from millstream.schemas.framing import frame
+from millstream.spark import read_table
 from millstream.spark.lakehouse.jobs import may_pass
 from millstream.spark.lakehouse.load import spark_runner
+from millstream.spark.lakehouse.table import parse_table_name
 
 pytestmark = [pytest.mark.spark, pytest.mark.system, pytest.mark.slow]
 
@@ -71,3 +75,40 @@ def test_each_worker_asks_once_for_each_id(
         site.load(runner)
         assert len(site.rows("id")) == 401
         assert site.audit().is_clean
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_envelopes_in_avro_become_the_database(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    """Executors read the envelopes, through a change of the schema; Spark reads the table."""
+    site = TopicSite(broker.bootstrap, new_topic(), tmp_path)
+    site.create(4)
+    with RegistryServer() as registry:
+        database = Database(5, AvroChanges(registry, site.topic))
+        site = site.using(
+            format="debezium",
+            mode="upsert",
+            key=("id",),
+            table=parse_table_name(f"{kind}:{tmp_path}/users"),
+            registry={"schema.registry.url": registry.url},
+            driver_bytes=0,
+        )
+        runner = spark_runner(spark)
+        write(site.bootstrap, site.topic, database, 1_500)
+        site.load(runner)
+        database.change_schema()
+        write(site.bootstrap, site.topic, database, 1_500)
+        site.load(runner)
+        found = site.audit()
+    assert found.is_clean
+    assert found.keys is not None
+    expected = database.as_table()
+    assert found.keys.rows == expected.num_rows
+    columns = expected.column_names
+    rows = read_table(spark, str(site.settings.table)).select(*columns).orderBy("id").toArrow()
+    assert rows.cast(expected.schema).equals(expected)

@@ -2,12 +2,13 @@
 
 A database of one table is played: inserts, updates, deletes (each with its tombstone), and in the
 middle a schema change, which adds a column and widens another one. Its changes are written as
-Debezium writes them, a key always to the same partition, and loaded while they are written. At the
-end the table is read by each program and compared with the database row by row; the audit compares
-it with the topic.
+Debezium writes them, in JSON or in Avro (`debezium_records`), a key always to the same partition,
+and loaded while they are written. At the end the table is read by each program and compared with
+the database row by row; the audit compares it with the topic.
 
 ``python -m tests.system.lakehouse.change_stream --records 2000000 --kind delta`` runs it by hand
-and prints what it took; ``--kills 6`` kills the load meanwhile. `test_change_stream` runs small
+and prints what it took; ``--encoding avro`` has a registry of the schemas, ``--engine spark`` has
+Spark land the changes, ``--kills 6`` kills the load meanwhile. `test_change_stream` runs small
 ones.
 """
 
@@ -31,6 +32,13 @@ from typing import Any
 import pyarrow as pa
 from tests.broker_process import BrokerProcess
 from tests.lake_readers import READERS
+from tests.schema_registry import RegistryServer
+from tests.system.lakehouse.debezium_records import (
+    TIME_MS,
+    AvroChanges,
+    ChangeWriter,
+    JsonChanges,
+)
 from tests.topics import append_batches
 
 from millstream.cli.main import main as main_of_command
@@ -43,24 +51,24 @@ from millstream.spark.lakehouse.table import Table, TableName, open_table
 TOPIC = "dbserver1.public.users"
 PARTITIONS = 4
 BATCH = 1_000
-TIME_MS = 1_700_000_000_000
-SOURCE = (
-    '{"version":"3.0.0.Final","connector":"postgresql","name":"dbserver1","ts_ms":1700000000000,'
-    '"snapshot":"false","db":"shop","schema":"public","table":"users","txId":%d,"lsn":%d}'
-)
 
 
 class Database:
     """One table ``users``, and the records of its changes."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, writer: ChangeWriter) -> None:
         self.rows: dict[int, dict[str, Any]] = {}
-        self.is_changed = False
-        """True behind the schema change: there is a column city, and balance has fractions."""
+        self._writer = writer
+        self._is_changed = False
         self.counts = {"c": 0, "u": 0, "d": 0, "tombstone": 0}
         self._rng = random.Random(seed)
         self._keys: list[int] = []
         self._next = 1
+
+    def change_schema(self) -> None:
+        """From here on there is a column city, and balance has fractions."""
+        self._is_changed = True
+        self._writer.change_schema()
 
     def changes(self) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Yield the records of one change: the row's number, its key and the value."""
@@ -89,7 +97,7 @@ class Database:
             "balance": rng.randrange(-1_000, 100_000),
             "is_active": rng.random() < 0.5,
         }
-        if self.is_changed:
+        if self._is_changed:
             row["balance"] += rng.randrange(4) / 4
             row["city"] = rng.choice(["Köln", "Łódź", "Paris", None])
         return row
@@ -102,12 +110,8 @@ class Database:
             del self.rows[number]
         else:
             self.rows[number] = after
-        source = SOURCE % (number, self._rng.randrange(1 << 40))
-        text = (
-            f'{{"before":{json.dumps(before)},"after":{json.dumps(after)},"source":{source},'
-            f'"op":"{op}","ts_ms":{TIME_MS},"transaction":null}}'
-        )
-        return number, b'{"id":%d}' % number, text.encode()
+        value = self._writer.value(op, number, before, after)
+        return number, self._writer.key(number), value
 
     def as_table(self) -> pa.Table:
         """Return the rows by id."""
@@ -131,6 +135,8 @@ class ChangeStream:
     kills: int = 0
     seed: int = 1
     batch_size: str = "256MB"
+    encoding: str = "json"
+    engine: str = "local"
     parts: int = 4
     """How often the load runs, each time with a part of the changes more."""
     audit: dict[str, Any] = field(default_factory=dict)
@@ -138,19 +144,26 @@ class ChangeStream:
     audit_seconds: float = 0.0
     killed: int = 0
     database: Database = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.database = Database(self.seed)
+    _registry: list[str] = field(default_factory=list)
+    """The option that names the registry, if there is one."""
 
     def run(self) -> None:
         """Play, load and compare; AssertionError when anything is amiss."""
-        with BrokerProcess(self.directory / "broker") as broker:
+        with contextlib.ExitStack() as stack:
+            broker = stack.enter_context(BrokerProcess(self.directory / "broker"))
+            writer: ChangeWriter = JsonChanges()
+            if self.encoding == "avro":
+                registry = stack.enter_context(RegistryServer())
+                writer = AvroChanges(registry, TOPIC)
+                self._registry = ["--schema-registry", registry.url]
+            self.database = Database(self.seed, writer)
             topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
             with Admin(bootstrap_servers=broker.bootstrap) as admin:
                 admin.create_topics([topic]).get_all()
             for part in range(self.parts):
-                self.database.is_changed = part >= self.parts // 2
-                write(broker.bootstrap, self.database, self.records // self.parts)
+                if part == self.parts // 2:
+                    self.database.change_schema()
+                write(broker.bootstrap, TOPIC, self.database, self.records // self.parts)
                 started = time.monotonic()
                 self._load(broker)
                 self.load_seconds += time.monotonic() - started
@@ -176,8 +189,10 @@ class ChangeStream:
     def _load(self, broker: BrokerProcess) -> None:
         words = ["load", TOPIC, "--to", str(self.table.name), "-b", broker.bootstrap]
         words += ["--mode", "upsert", "--key", "id", "--format", "debezium", "--group", ""]
-        words += ["--engine", "local", "--batch-size", self.batch_size]
-        if not self.kills:
+        words += ["--engine", self.engine, "--batch-size", self.batch_size, *self._registry]
+        if self.engine == "spark":
+            words += ["--master", "local[2]", "--driver-size", "0"]
+        if self.engine == "local" and not self.kills:
             assert main_of_command(words) == 0
             return
         rng = random.Random(self.seed)
@@ -205,12 +220,12 @@ class ChangeStream:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             words = ["audit", TOPIC, str(self.table.name), "-b", broker.bootstrap, "--json"]
-            main_of_command(words)
+            main_of_command([*words, *self._registry])
         found: dict[str, Any] = json.loads(printed.getvalue())
         return found
 
 
-def write(bootstrap: str, database: Database, records: int) -> None:
+def write(bootstrap: str, topic: str, database: Database, records: int) -> None:
     """Write the records of changes: at least so many, and few more."""
     builders = {number: BatchBuilder() for number in range(PARTITIONS)}
     waiting = dict.fromkeys(builders, 0)
@@ -222,10 +237,10 @@ def write(bootstrap: str, database: Database, records: int) -> None:
             waiting[partition] += 1
             written += 1
             if waiting[partition] == BATCH:
-                batch = TopicPartition(TOPIC, partition), builders[partition].build()
+                batch = TopicPartition(topic, partition), builders[partition].build()
                 append_batches(bootstrap, [batch])
                 builders[partition], waiting[partition] = BatchBuilder(), 0
-    rest = [(TopicPartition(TOPIC, p), builders[p].build()) for p in builders if waiting[p]]
+    rest = [(TopicPartition(topic, p), builders[p].build()) for p in builders if waiting[p]]
     append_batches(bootstrap, rest)
 
 
@@ -236,11 +251,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--encoding", choices=("json", "avro"), default="json")
+    parser.add_argument("--engine", choices=("local", "spark"), default="local")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         stream = ChangeStream(
             Path(directory), chosen.kind, chosen.records, chosen.kills, chosen.seed
         )
+        stream.encoding, stream.engine = chosen.encoding, chosen.engine
         started = time.monotonic()
         try:
             stream.run()
@@ -250,8 +268,8 @@ def main() -> None:
             raise
         records = sum(stream.database.counts.values())
         print(
-            f"{chosen.kind}: {records:,} records {stream.database.counts}, killed {stream.killed} "
-            f"times, loaded in {stream.load_seconds:.1f} s "
+            f"{chosen.kind}, {chosen.encoding}: {records:,} records {stream.database.counts}, "
+            f"killed {stream.killed} times, loaded in {stream.load_seconds:.1f} s "
             f"({records / stream.load_seconds:,.0f}/s), audited in {stream.audit_seconds:.1f} s; "
             f"{len(stream.database.rows):,} rows equal to the database in "
             f"{', '.join(READERS)}; {time.monotonic() - started:.0f} s in all"

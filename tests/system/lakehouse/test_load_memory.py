@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker_process import BrokerProcess
-from tests.system.lakehouse.load_memory import fill, measure
+from tests.system.lakehouse.load_memory import fill, load_words, measure
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -23,7 +23,8 @@ def test_six_times_the_topic(
         topic = f"{new_topic()}-{size}"
         records = fill(broker.bootstrap, topic, size)
         directory = tmp_path / topic
-        rows, peak = measure(broker.bootstrap, topic, directory, kind="parquet", batch_size="10MB")
+        words = load_words(broker.bootstrap, topic, directory, kind="parquet", batch_size="10MB")
+        rows, peak = measure(words, directory)
         assert rows == records
         peaks.append(peak)
     # Allocators keep pages that they have given out once. Had the load kept what it has read, it
