@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
+
+from millstream.spark.lakehouse.kept_threads import on_kept_thread
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +41,7 @@ class LandingAhead(Generic[P, R]):
 
     def __init__(self, plan: P, run: Callable[[], R]) -> None:
         self.plan = plan
-        threads = ThreadPoolExecutor(1, "landing-ahead")
-        self._landed: Future[R] = threads.submit(run)
-        threads.shutdown(wait=False)
+        self._landed: Future[R] = on_kept_thread(run)
 
     def result(self) -> R:
         """Wait for the tasks and return their results, or raise their error."""

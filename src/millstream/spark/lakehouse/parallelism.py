@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.platform import usable_cores
+from millstream.spark.lakehouse.kept_threads import on_kept_thread
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -32,12 +34,31 @@ def run_in_threads(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """
     if len(items) <= 1 or cores() == 1:
         return [work(each) for each in items]
-    with ThreadPoolExecutor(min(cores(), len(items)), "millstream-task") as pool:
-        waiting = [pool.submit(work, each) for each in items]
-        try:
-            return [each.result() for each in waiting]
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    waiting = deque(range(len(items)))
+    results: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+
+    def run() -> None:
+        while waiting:
+            try:
+                number = waiting.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            try:
+                results[number] = work(items[number])
+            except BaseException as error:
+                errors[number] = error
+                waiting.clear()
+
+    threads = [on_kept_thread(run) for _ in range(min(cores(), len(items)))]
+    try:
+        wait(threads)
+    finally:
+        waiting.clear()
+        wait(threads)
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in range(len(items))]
 
 
 def spark_parallelism(spark: SparkSession) -> int:
