@@ -83,6 +83,9 @@ def main(
     spark_mb: Annotated[
         int, typer.Option(help="Megabytes of access log that B10 and B11 read.", min=10)
     ] = 1_000,
+    partitions: Annotated[
+        int, typer.Option(help="Partitions of the topics that B10 and B11 read.", min=1)
+    ] = 6,
     data_dir: Annotated[
         Path, typer.Option(help="Where data lies during the run: an ordinary disk.")
     ] = Path("/var/tmp"),
@@ -110,6 +113,7 @@ def main(
         only=only,
         log_gb=log_gb,
         spark_mb=spark_mb,
+        partitions=partitions,
         also_on=also_on and also_on.absolute(),
     )
     width = None if sys.stdout.isatty() else PIPE_WIDTH

@@ -29,9 +29,9 @@ RATE = 5_000
 TAIL_S = 20.0
 FRESHNESS_P50_S = 1.0
 CONDITIONS = (
-    "raw landing, local[2]: the access log over and over in a topic of 6 partitions, 64-KB "
-    "batches, no compression, one broker (Millstream, log.flush.policy=os) on the same machine; "
-    "MB of values, until the commit; the session is warm",
+    "raw landing, local[2]: the access log over and over in a topic of 6 partitions "
+    "(--partitions), 64-KB batches, no compression, one broker (Millstream, log.flush.policy=os) "
+    "on the same machine; MB of values, until the commit; the session is warm",
     "stock connector: spark.read.format('kafka') … write.parquet, PySpark 4.2 on the same cores",
     f"freshness: {RATE} records a second into one partition, `millstream load --follow "
     "--freshness 1s` in a process beside; from a record's timestamp to the commit that holds it",

@@ -12,7 +12,6 @@ from bench.lake import (
     BOUND,
     FILES,
     OURS,
-    PARTITIONS,
     PREBUILT,
     STOCK,
     VALUE_ALONE,
@@ -31,13 +30,14 @@ from bench.tables import Section
 MANY = 100
 MANY_BATCH_BYTES = 20_000
 LARGE = 5
+PREBUILT_TASKS = 6
 _LARGE_NAME = f"sum(length(value)), {LARGE}× the log"
 _PLANNING = f"planning, {MANY} partitions"
 _AVAILABLE_NOW = f"AvailableNow, {MANY} partitions"
 CONDITIONS = (
     "local[2], one broker (Millstream, log.flush.policy=os) on the same machine; the access log "
-    "over and over in a topic of 6 partitions, 64-KB batches, no compression; every session is "
-    "warm, and the subjects take turns",
+    "over and over in a topic of 6 partitions (--partitions), 64-KB batches, no compression; every "
+    "session is warm, and the subjects take turns",
     "files: logDirs, the broker tells the offsets and the tasks read its segment files",
     "columns=value: the option that leaves the other columns out, as Spark does for Parquet by "
     "itself",
@@ -83,7 +83,7 @@ def _reads(lake: Lake) -> list[LakeRow]:
     lines = lake.directory / "lines"
     lines.parent.mkdir(parents=True, exist_ok=True)
     lines.write_bytes(access_log_bytes())
-    prebuilt = {"rows": str(rows_filled), "tasks": str(PARTITIONS), "lines": str(lines)}
+    prebuilt = {"rows": str(rows_filled), "tasks": str(PREBUILT_TASKS), "lines": str(lines)}
 
     def subjects(action: str) -> list[Measured]:
         return [

@@ -27,7 +27,6 @@ from bench.tables import NOTHING, JsonValue, Section, Tally
 from millstream.client import Admin, Producer
 from millstream.client.core.admin.topics import NewTopic
 
-PARTITIONS = 6
 BATCH_BYTES = 64_000
 OURS, FILES, STOCK, BOUND = "Millstream", "Millstream, files", "stock connector", "read.parquet"
 VALUE_ALONE, PREBUILT = "Millstream, columns=value", "batches made beforehand"
@@ -168,8 +167,9 @@ class Lake:
         wanted = self.session.options.scaled(times * self.session.options.spark_mb * MB)
         repeats = max(wanted // sum(map(len, access_log_bytes().splitlines())), 1)
         if topic not in self.broker.filled:
-            create(self.bootstrap, topic, PARTITIONS)
-            fill(self.bootstrap, topic, values, repeats)
+            partitions = self.session.options.partitions
+            create(self.bootstrap, topic, partitions)
+            fill(self.bootstrap, topic, values, repeats, partitions=partitions)
             self.broker.filled.add(topic)
         return topic, repeats * len(values), repeats * sum(map(len, values))
 
@@ -194,7 +194,7 @@ def fill(
     lines: list[bytes],
     repeats: int,
     *,
-    partitions: int = PARTITIONS,
+    partitions: int,
     batch_bytes: int = BATCH_BYTES,
 ) -> None:
     """Write the lines over and over, in batches that go to the partitions in turn.

@@ -20,6 +20,8 @@ class Options:
     only: str = ""
     log_gb: float = 10.0
     spark_mb: int = 1_000
+    partitions: int = 6
+    """Those of the topics that B10 and B11 read."""
     also_on: Path | None = None
     """A further interpreter that has Millstream: its broker takes part in B1 and B6, too."""
 

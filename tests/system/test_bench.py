@@ -102,3 +102,33 @@ def test_a_run_that_is_ended_from_outside_leaves_nothing_behind(tmp_path: Path) 
 def brokers_of(pid: int) -> list[psutil.Process]:
     children = psutil.Process(pid).children(recursive=True)
     return [each for each in children if "serve" in each.cmdline()]
+
+
+@pytest.mark.long
+@pytest.mark.system
+def test_a_quick_run_on_a_topic_of_200_partitions(tmp_path: Path) -> None:
+    options = ["--quick", "--no-kafka", "--pairs", "1", "--spark-mb", "200", "--partitions", "200"]
+    directories = ["--data-dir", str(tmp_path), "--results-dir", str(tmp_path / "results")]
+
+    done = subprocess.run(
+        [*(sys.executable, "-m", "bench", "b10", "--only", "landing, "), *options, *directories],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "results").iterdir()
+    benchmarks = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
+    (landed, *_) = benchmarks["b10"]["tables"]
+    assert [row["row"] for row in landed["rows"]] == [
+        "landing, parquet",
+        "landing, delta",
+        "landing, iceberg",
+    ]
+    for row in landed["rows"]:
+        for name in ("Millstream", "Millstream, files"):
+            assert row["subjects"][name]["failure"] is None
+            assert row["subjects"][name]["samples"][0]["rows"]

@@ -20,6 +20,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -377,7 +378,7 @@ class Loader:
         )
         return Landing(
             read=ReadRules.of(options),
-            format=self._spec,
+            format=replace(self._spec, is_read_again=True),
             files=self._file_rules(batch)
             if self._upserts is None
             else self._upserts.change_rules(self._file_rules(batch)),

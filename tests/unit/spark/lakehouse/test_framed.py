@@ -13,6 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from millstream.model.errors import ConfigError
+from millstream.records.avro_kernel import avro_library
 from millstream.schemas.complete import CompleteSchema
 from millstream.schemas.framing import frame, read_frame
 from millstream.schemas.registry import StaticSchemas
@@ -26,6 +27,7 @@ from millstream.schemas.schema import (
 )
 from millstream.schemas.values import ValueDecoder
 from millstream.spark.lakehouse.formats import Decoded, FormatSpec, framed, make_format
+from millstream.spark.lakehouse.formats.avro import AvroFormat
 from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
 from millstream.spark.lakehouse.formats.framed_keys import key_type
 from millstream.spark.lakehouse.formats.frames import read_frames
@@ -42,6 +44,11 @@ NEW = {
 }
 CLASH = {"type": "record", "name": "Order", "fields": [{"name": "ID", "type": "int"}]}
 TEXT = {"type": "record", "name": "Order", "fields": [{"name": ID, "type": "string"}]}
+ROW = {
+    "type": "record",
+    "name": "Row",
+    "fields": [{"name": "a", "type": "double"}, {"name": "b", "type": "string"}],
+}
 PROTO = """syntax = "proto3";
 import "money.proto";
 import "google/protobuf/timestamp.proto";
@@ -164,6 +171,38 @@ def test_a_field_that_the_table_lacks_is_told_with_the_records_that_need_it() ->
         [(ID, pa.int32()), ("note", pa.string())]
     )
     assert make_format(fixed[1]).decode(source([new(1, "a")])).wider is None
+
+
+def test_a_batch_that_is_read_again_does_not_fit_values_into_columns_that_get_wider(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One by one they would take twenty times as long as the batch with the columns it needs."""
+    if avro_library() is None:
+        pytest.skip("without the kernel all is read one by one")
+
+    def slowly(self: object, batch: pa.RecordBatch) -> Decoded:
+        raise AssertionError("read one by one")
+
+    monkeypatch.setattr(AvroFormat, "_decode_slowly", slowly)
+    narrow = avro([(ID, pa.int32()), ("kept", pa.string())], is_read_again=True)
+    found = make_format(narrow).decode(source([old(1), new(2**40, "b"), old(3)]))
+    assert found.wider == pa.schema(
+        [(ID, pa.int64()), ("kept", pa.string()), ("note", pa.string())]
+    )
+    assert rows(found) == [{ID: 1, "kept": None}, {ID: None, "kept": None}, {ID: 3, "kept": None}]
+    nested = {"type": "record", "name": "Order", "fields": [{"name": "row", "type": ROW}]}
+    value = {"row": {"a": 1.5, "b": "x"}}
+    registry = StaticSchemas({1: schema(nested)})
+    spec = FormatSpec(
+        kind="avro",
+        columns=pa.schema([("row", pa.struct([("a", pa.int64()), ("b", pa.string())]))]),
+        registry=registry,
+        is_read_again=True,
+    )
+    form = framed.FramedFormat(spec, rows_in="row")
+    found = form.decode(source([frame(1, datum(nested, value))]))
+    assert rows(found) == [{"row": {"a": None, "b": "x"}}]
+    assert found.wider == pa.schema([("a", pa.float64()), ("b", pa.string())])
 
 
 def test_message_indexes_are_found_as_record_by_record() -> None:

@@ -74,6 +74,10 @@ class FormatSpec:
     """Names of the table's columns that are not from the values."""
     fixed: frozenset[str] = frozenset()
     """Columns that cannot have a wider type, because of what the table holds."""
+    is_read_again: bool = False
+    """True where a batch that needs wider columns is read again with them. Until then values of a
+    schema with wider types may be null in those columns.
+    """
 
     @property
     def is_framed(self) -> bool:

@@ -110,7 +110,7 @@ class FramedFormat:
         if found.wider is not None:  # of JSON, whose values may have more than their schema says
             wider = found.wider if wider is None else merge(wider, found.wider)
         rejected = [Rejected(int(group.rows[each.row]), each.reason) for each in found.rejected]
-        return Decoded(found.rows, rejected, wider)
+        return Decoded(_with_columns(found.rows, self.table_schema()), rejected, wider)
 
     def _reader(self, group: Framed) -> tuple[Format, pa.Schema | None] | str:
         """Return the format of a schema and the columns that the table lacks for it, or why its
@@ -133,6 +133,8 @@ class FramedFormat:
             return str(error)
         try:
             wider = self._wider(columns_of(found)) if self._evolves else None
+            if wider is not None and spec.is_read_again and spec.kind != "json":
+                spec = replace(spec, columns=self._unchanged(wider))
             return make_format(reading(spec, found)), wider
         except (NotThisSchemaError, ConfigError) as error:
             return f"{named(group.key)}: {error}"
@@ -154,6 +156,38 @@ class FramedFormat:
         possible = pa.schema([each for each in own if each.name not in self._spec.fixed])
         more = merge(self._held, possible)
         return more if any(changed_columns(self._held, more)) else None
+
+    def _unchanged(self, wider: pa.Schema) -> pa.Schema:
+        """Return the columns whose types stay as they are. Those that get a wider one hold few of
+        a schema's values, which could only be read one by one.
+        """
+        changed = {each.name for each in changed_columns(self._held, wider)[1]}
+        kept = [each for each in self._held if each.name not in changed]
+        if not self._rows_in:
+            return pa.schema(kept) if kept else self._columns
+        is_row = {pa.struct(list(self._held)): pa.struct(kept)}
+        return pa.schema([e.with_type(is_row.get(e.type, e.type)) for e in self._columns])
+
+
+def _with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of ``schema``, and the fields in them; null where they lack
+    one.
+    """
+    if rows.schema == schema:
+        return rows
+    held = dict(zip(rows.schema.names, rows.columns, strict=True))
+    arrays = [_with_type(held.get(each.name), each.type, len(rows)) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _with_type(array: pa.Array | None, kind: pa.DataType, count: int) -> pa.Array:
+    if array is None:
+        return pa.nulls(count, kind)
+    if array.type == kind:
+        return array
+    held = dict(zip((each.name for each in array.type), array.flatten(), strict=True))
+    fields = [_with_type(held.get(each.name), each.type, count) for each in kind]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
 
 
 def _rows(columns: pa.Schema, field: str) -> pa.Schema:
