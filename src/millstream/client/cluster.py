@@ -10,7 +10,8 @@ thread at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from millstream.client.blocking_loop import BlockingLoop
@@ -42,7 +43,7 @@ class Cluster(Closing):
         self._loop = BlockingLoop(security=settings.security)
         self._connections: dict[Address, Connection] = {}
         self._brokers: dict[int, Broker] = {}
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, _Known] = {}
 
     @classmethod
     def at(cls, bootstrap_servers: str, *, client_id: str = "millstream") -> Cluster:
@@ -66,14 +67,14 @@ class Cluster(Closing):
         raise_for(response.error_code, "metadata")
         metadata = read_metadata(response)
         self._brokers = dict(metadata.brokers)
-        self._topics |= metadata.topics
+        self._topics |= {name: _Known.of(topic) for name, topic in metadata.topics.items()}
         return metadata
 
     def topic(self, name: str, *, create_missing: bool = False) -> Topic:
         """Return a topic that exists; KafkaError otherwise. Waits for leaders to be elected."""
         known = self._topics.get(name)
-        if known is not None and known.error is ErrorCode.NONE and _has_leaders(known):
-            return known
+        if known is not None and known.is_usable:
+            return known.topic
 
         def ask() -> Topic:
             topic = self.metadata([name], create_missing=create_missing).topics[name]
@@ -89,14 +90,14 @@ class Cluster(Closing):
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """Return a partition that exists and has a leader; KafkaError otherwise."""
         topic = self.topic(topic_partition.topic)
-        for partition in topic.partitions:
-            if partition.topic_partition == topic_partition:
-                return partition
-        raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic.name!r} has {len(topic.partitions)} partitions, "
-            f"no partition {topic_partition.partition}",
-        )
+        partition = self._topics[topic.name].partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic.name!r} has {len(topic.partitions)} partitions, "
+                f"no partition {topic_partition.partition}",
+            )
+        return partition
 
     def by_leader(
         self, partitions: Iterable[TopicPartition]
@@ -197,6 +198,24 @@ class Cluster(Closing):
             connection.close()
         self._connections.clear()
         self._loop.close_transports()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A topic, looked through once: who reads many partitions asks for each of them often."""
+
+    topic: Topic
+    is_usable: bool
+    """There is no error, and each partition has a leader."""
+    partitions: Mapping[TopicPartition, Partition]
+
+    @classmethod
+    def of(cls, topic: Topic) -> _Known:
+        return cls(
+            topic,
+            topic.error is ErrorCode.NONE and _has_leaders(topic),
+            {each.topic_partition: each for each in topic.partitions},
+        )
 
 
 def _has_leaders(topic: Topic) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, Interceptor, ScriptedBroker
 
+from millstream.client import cluster as cluster_module
 from millstream.client.cluster import Cluster
 from millstream.client.errors import ConnectionFailedError, TimedOutError, UnsupportedVersionError
 from millstream.client.fetch import Fetcher, FetchSettings
+from millstream.client.metadata import Metadata, Partition, read_metadata
 from millstream.client.offsets import EARLIEST, LATEST, end_offsets
 from millstream.client.settings import ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.fetch import FetchRequest
-from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.records.builder import BatchOptions
 from millstream.records.record import read_records
 from millstream.records.rows import encode_rows
@@ -103,6 +106,45 @@ def test_an_unknown_topic_is_told_at_once(broker: ScriptedBroker) -> None:
         cluster.topic(TOPIC)
     assert raised.value.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert sum(isinstance(request, MetadataRequest) for request in broker.requests) == 1
+
+
+def test_partitions_are_found_without_a_look_at_all_others(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load of 200 partitions asks for each of them about fifteen times a batch."""
+    count = 200
+    looks = 0
+
+    class Counted(tuple[Partition, ...]):
+        def __iter__(self) -> Iterator[Partition]:
+            nonlocal looks
+            for each in tuple.__iter__(self):
+                looks += 1
+                yield each
+
+    def read(response: MetadataResponse) -> Metadata:
+        found = read_metadata(response)
+        (first,) = found.topics[TOPIC].partitions
+        partitions = Counted(
+            replace(first, topic_partition=TopicPartition(TOPIC, number)) for number in range(count)
+        )
+        return replace(found, topics={TOPIC: replace(found.topics[TOPIC], partitions=partitions)})
+
+    monkeypatch.setattr(cluster_module, "read_metadata", read)
+    places = [TopicPartition(TOPIC, number) for number in range(count)]
+    with cluster_of(broker.bootstrap) as cluster:
+        for _ in range(10):
+            assert cluster.by_leader(places) == [(1, places)]
+        for place in places:
+            assert cluster.partition(place).topic_partition == place
+        assert looks <= 3 * count
+        with pytest.raises(KafkaError, match="has 200 partitions, no partition 200"):
+            cluster.partition(TopicPartition(TOPIC, count))
+        cluster.forget()
+        count = 3
+        assert cluster.by_leader(places[:3]) == [(1, places[:3])]
+        with pytest.raises(KafkaError, match="has 3 partitions, no partition 3"):
+            cluster.partition(places[3])
 
 
 def test_a_leader_that_is_being_elected_is_waited_for(broker: ScriptedBroker) -> None:

@@ -184,6 +184,8 @@ class DeltaTableFiles:
     def _ledger(self, table: DeltaTable, app_id: str, keys: Iterable[str]) -> dict[str, int]:
         """Return the whole ledger of a load, with those of ``keys`` that an older version wrote."""
         number = table.transaction_version(_ledger_id(app_id))
+        if number is None and not table.version():
+            return {}  # it was just made, and each of its old entries would be a look-up
         found = {} if number is None else self._ledgers.read(number)
         if found is None:
             if self._open().transaction_version(_ledger_id(app_id)) != number:

@@ -140,6 +140,10 @@ def test_one_look_up_for_all_partitions(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(DeltaTable, "transaction_version", counted)
     assert table.ledger("app", [*entries, *(f"t/{n}/epoch" for n in range(100))]) == entries
     assert len(asked) == 3
+    asked.clear()
+    new = made("delta", tmp_path / "new")
+    new.commit("app", entries, [], expected={})  # nobody has committed to it: it has no old ledger
+    assert len(asked) < 10
 
 
 def test_a_ledger_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
