@@ -41,7 +41,10 @@ memory on both sides.
 _RECONNECT_S: Final = 1.0
 _SMALL_RANGE_OFFSETS: Final = 2_000
 _SMALL_ANSWER_BYTES: Final = 1 << 20
-"""The fetch size for a small range, because a broker also sends what follows its end."""
+"""The fetch size for a small range, as long as the size of records is unknown."""
+_MARGIN: Final = 1.25
+_MORE_BYTES: Final = 128 << 10
+"""A range begins and ends within batches, which come as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,32 @@ def read_ranges(
             yield from reader.read(each, schema)
 
 
+class AnswerSizes:
+    """How many bytes to ask for: a little more than the rest of a range takes, judged by what was
+    read of its topic. A broker also sends what follows the range's end, if there is room for it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def learn(self, fetched: Fetched) -> None:
+        """Learn from an answer."""
+        topic = fetched.topic_partition.topic
+        offsets, size_bytes = self._seen.get(topic, (0, 0))
+        offsets += fetched.next_offset - fetched.fetch_offset
+        self._seen[topic] = offsets, size_bytes + len(fetched.data)
+
+    def wanted(self, topic: str, offsets: int) -> int:
+        """Return the bytes to ask for where so many offsets are left."""
+        seen_offsets, seen_bytes = self._seen.get(topic, (0, 0))
+        if seen_offsets:
+            expected = int(offsets * seen_bytes / seen_offsets * _MARGIN) + _MORE_BYTES
+            return min(self._most_bytes, expected)
+        is_small = offsets <= _SMALL_RANGE_OFFSETS
+        return min(self._most_bytes, _SMALL_ANSWER_BYTES) if is_small else self._most_bytes
+
+
 class RangeReader:
     """Reads ranges one after the other; a context manager that closes its connections."""
 
@@ -97,6 +126,7 @@ class RangeReader:
         """The leader epochs of the batches that were read."""
         self.read_bytes = 0
         """Bytes of log that were fetched, or read from files."""
+        self._sizes = AnswerSizes(rules.kafka.fetch_max_bytes)
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
 
@@ -143,12 +173,9 @@ class RangeReader:
         fetcher.positions.clear()
         fetcher.positions[each.topic_partition] = each.start
         fetcher.topic_ids = {each.topic_partition.topic: each.topic_id}
-        most = self._rules.kafka.fetch_max_bytes
-        is_small = each.size <= _SMALL_RANGE_OFFSETS
-        fetcher.max_partition_bytes = min(most, _SMALL_ANSWER_BYTES) if is_small else most
         whole = False
         try:
-            yield from _fetch(fetcher, each, self._rules, cluster)
+            yield from _fetch(fetcher, each, self._rules, cluster, self._sizes)
             whole = True
         except TopicRecreatedError:
             raise _recreated(each.topic_partition.topic) from None
@@ -200,7 +227,7 @@ def _from_files(directory: Path, each: OffsetRange, rules: ReadRules) -> Iterato
 
 
 def _fetch(
-    fetcher: Fetcher, each: OffsetRange, rules: ReadRules, cluster: Cluster
+    fetcher: Fetcher, each: OffsetRange, rules: ReadRules, cluster: Cluster, sizes: AnswerSizes
 ) -> Iterator[Fetched]:
     """Yield the range's records from the broker; the next request is sent before each is yielded.
 
@@ -208,6 +235,7 @@ def _fetch(
     """
     topic_partition = each.topic_partition
     progress = time.monotonic()
+    fetcher.max_partition_bytes = sizes.wanted(topic_partition.topic, each.size)
     _request(fetcher, rules, progress)
     while True:
         try:
@@ -215,8 +243,12 @@ def _fetch(
         except OffsetOutOfRangeError as error:
             fetcher.positions[topic_partition] = _after_loss(error, each, rules, cluster)
             received = []
+        for answer in received:
+            sizes.learn(answer)
         position = fetcher.positions[topic_partition]
         if position < each.end:
+            rest = each.end - position
+            fetcher.max_partition_bytes = sizes.wanted(topic_partition.topic, rest)
             _request(fetcher, rules, progress)
         if received and len(received[0].data):
             progress = time.monotonic()

@@ -80,14 +80,35 @@ def test_little_is_asked_for_where_the_range_is_small(broker: ScriptedBroker) ->
         broker.append(batch(0, 10))
     ranges = [OffsetRange(PLACE, 0, 5), OffsetRange(PLACE, 5, 3000), OffsetRange(PLACE, 7, 9)]
     told = rules(broker.bootstrap, max_partition_fetch_bytes=str(8 << 20))
-    assert sum(each.num_rows for each in read_ranges(ranges, told, SCHEMA)) == 5 + 2995 + 2
-    asked = [
+    for each in ranges:
+        assert sum(found.num_rows for found in read_range(each, told, SCHEMA)) == each.size
+    assert asked_bytes(broker) == [1 << 20, 8 << 20, 1 << 20]
+
+
+def test_what_is_asked_for_is_what_is_left_of_a_range(broker: ScriptedBroker) -> None:
+    """Of a log that goes on behind the range a broker would send as much as is asked for."""
+    for _ in range(600):
+        broker.append(batch(0, 1000))
+    most = 1 << 20
+    told = rules(broker.bootstrap, max_partition_fetch_bytes=str(most))
+    size = sum(map(len, broker.batches)) / 600_000  # bytes of an offset
+    ranges = [OffsetRange(PLACE, 0, 150_000), OffsetRange(PLACE, 200_000, 210_000)]
+    assert sum(each.num_rows for each in read_ranges(ranges, told, SCHEMA)) == 160_000
+    rest = 150_000 - most / size
+    around = 128 << 10
+    assert asked_bytes(broker) == [
+        most,
+        pytest.approx(rest * size * 1.25 + around, rel=0.05),
+        pytest.approx(10_000 * size * 1.25 + around, rel=0.05),
+    ]
+
+
+def asked_bytes(broker: ScriptedBroker) -> list[int]:
+    return [
         each.topics[0].partitions[0].partition_max_bytes
         for each in broker.requests
         if isinstance(each, FetchRequest)
     ]
-    assert (asked[0], asked[-1]) == (1 << 20, 1 << 20)
-    assert 8 << 20 in asked
 
 
 def test_a_range_that_was_left_halfway_does_not_answer_the_next(broker: ScriptedBroker) -> None:
