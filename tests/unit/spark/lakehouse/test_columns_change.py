@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 from millstream.model.errors import ConfigError
-from millstream.spark.lakehouse.columns import check_names, pinned_columns
+from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.columns import (
+    SAMPLE_OFFSETS,
+    SAMPLE_OFFSETS_IN_ALL,
+    check_names,
+    pinned_columns,
+    sampled_ranges,
+)
 from millstream.spark.lakehouse.formats import FormatSpec
 from millstream.spark.lakehouse.formats.avro import columns_of
 from millstream.spark.lakehouse.formats.format import TIMESTAMP
@@ -21,6 +28,7 @@ from millstream.spark.lakehouse.schema_file import (
 )
 from millstream.spark.lakehouse.widening import agree, check_same_columns, merge, wider
 from millstream.spark.locations.directories import LocalPath
+from millstream.spark.ranges import OffsetRange
 
 
 @pytest.mark.parametrize(
@@ -152,3 +160,25 @@ def test_of_two_loads_that_infer_at_once_the_first_one_counts(tmp_path: Path) ->
     assert not create_schema_file(path, second, form="json")
     assert read_schema_file(path, form="json") == first
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("partitions", [1, 6, 200, 20_000])
+def test_inference_looks_at_a_bounded_number_of_records(partitions: int) -> None:
+    places = [TopicPartition("t", number) for number in range(partitions)]
+    starts = dict.fromkeys(places, 5)
+    found = sampled_ranges(starts, dict.fromkeys(places, 5000))
+    assert [each.topic_partition for each in found] == places, "no partition is left out"
+    assert {each.start for each in found} == {5}
+    (size,) = {each.size for each in found}
+    assert 1 <= size <= SAMPLE_OFFSETS
+    assert size * partitions <= max(SAMPLE_OFFSETS_IN_ALL, partitions)
+
+
+def test_empty_partitions_take_no_part_of_the_sample() -> None:
+    places = [TopicPartition("t", number) for number in range(200)]
+    starts = dict.fromkeys(places, 0)
+    ends = {**starts, places[7]: 4_000, places[9]: 30}
+    assert sampled_ranges(starts, ends) == [
+        OffsetRange(places[7], 0, SAMPLE_OFFSETS),
+        OffsetRange(places[9], 0, 30),
+    ]
