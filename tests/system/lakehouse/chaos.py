@@ -6,8 +6,8 @@ all have died has proved less than was asked, and fails.
 
 ``python -m tests.system.lakehouse.chaos --kind delta --records 2000000 --kills 30`` runs it by
 hand and prints what happened; ``--to s3`` and ``--to rest`` have the table in an S3 server and in a
-REST catalogue, ``--mode upsert`` has it keep the newest record of each key. `test_chaos` runs small
-ones.
+REST catalogue, ``--mode upsert`` has it keep the newest record of each key, ``--format avro`` and
+``--format protobuf`` have values that are decoded. `test_chaos` runs small ones.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.broker_process import BrokerProcess
+from tests.system.lakehouse import chaos_values
 from tests.system.lakehouse.chaos_places import Place, place
 from tests.topics import append_batches
 
@@ -66,6 +67,7 @@ class Chaos:
     longest_pause_s: float = 6.0
     to: str = "disk"
     mode: str = "append"
+    form: str = "raw"
     victims: tuple[str, ...] = ("driver", "worker", "broker")
     killed: dict[str, int] = field(default_factory=dict)
     starts: int = 0
@@ -79,11 +81,13 @@ class Chaos:
             BrokerProcess(self.directory / "broker") as broker,
             place(self.to, self.kind, self.directory) as here,
         ):
-            fill(broker.bootstrap, self.records, deletes=self.mode == "upsert")
+            fill(broker.bootstrap, self.records, deletes=self.mode == "upsert", form=self.form)
             self._load_under_fire(broker, here)
             self.audit = self._audit(broker, here)
             assert self.audit["clean"], self.audit
-            check_records(here.read(), self.records, newest=self.mode == "upsert")
+            found = here.read(chaos_values.columns(self.form))
+            found = chaos_values.as_raw(found, self.form)
+            check_records(found, self.records, newest=self.mode == "upsert")
 
     def _load_under_fire(self, broker: BrokerProcess, here: Place) -> None:
         rng = random.Random(self.seed)
@@ -114,7 +118,7 @@ class Chaos:
                 [
                     *(sys.executable, "-m", "millstream.cli.main", "load", TOPIC),
                     *("--to", here.name, "-b", broker.bootstrap, "--group", "", *here.words),
-                    *("--mode", self.mode),
+                    *("--mode", self.mode, *chaos_values.words(self.form, self.directory)),
                     *("--batch-size", str(self.batch_bytes), "--engine", self.engine),
                     *("--driver-size", self.driver_size),
                     *("--master", "local[2]"),
@@ -193,7 +197,7 @@ def _workers(driver: int) -> list[psutil.Process]:
     return sorted(found, key=lambda each: each.pid)
 
 
-def fill(bootstrap: str, records: int, *, deletes: bool) -> None:
+def fill(bootstrap: str, records: int, *, deletes: bool, form: str) -> None:
     """Write records whose value tells their partition and offset."""
     # Their timestamps are old: a run that takes minutes would see retention at work.
     topic = NewTopic(TOPIC, PARTITIONS, configs={"retention.ms": "-1"})
@@ -204,7 +208,12 @@ def fill(bootstrap: str, records: int, *, deletes: bool) -> None:
         for partition in range(PARTITIONS):
             builder = BatchBuilder()
             for offset in range(first, min(first + BATCH, records // PARTITIONS)):
-                builder.append(TIME_MS, _key(partition, offset), _value(partition, offset, deletes))
+                value = _value(partition, offset, deletes)
+                builder.append(
+                    TIME_MS,
+                    _key(partition, offset),
+                    None if value is None else chaos_values.encoded(form, value),
+                )
             batches.append((TopicPartition(TOPIC, partition), builder.build()))
         append_batches(bootstrap, batches)
 
@@ -252,12 +261,14 @@ def main() -> None:
     parser.add_argument("--engine", choices=("spark", "local"), default="spark")
     parser.add_argument("--to", choices=("disk", "s3", "rest"), default="disk")
     parser.add_argument("--mode", choices=("append", "upsert"), default="append")
+    parser.add_argument("--format", choices=chaos_values.FORMATS, default="raw")
     parser.add_argument("--batch-kb", type=int, default=512)
     parser.add_argument("--longest-pause", type=float, default=6.0)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         chaos = Chaos(Path(directory), chosen.kind, chosen.records, chosen.kills, chosen.seed)
         chaos.engine, chaos.to, chaos.mode = chosen.engine, chosen.to, chosen.mode
+        chaos.form = chosen.format
         chaos.batch_bytes, chaos.longest_pause_s = chosen.batch_kb << 10, chosen.longest_pause
         if chosen.engine == "local":
             chaos.victims = ("driver", "broker")  # it has no workers
@@ -268,7 +279,8 @@ def main() -> None:
             print((Path(directory) / "load.log").read_text(errors="replace")[-4000:])
             raise
         print(
-            f"{chosen.kind} in {chosen.to}, {chosen.mode}: {chaos.records:,} records, "
+            f"{chosen.kind} in {chosen.to}, {chosen.format}, {chosen.mode}: "
+            f"{chaos.records:,} records, "
             f"killed {chaos.killed}, {chaos.starts} drivers, "
             f"clean after {time.monotonic() - started:.0f} s"
         )

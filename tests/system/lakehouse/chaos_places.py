@@ -16,8 +16,6 @@ from tests.object_store import S3Server
 
 from millstream.spark.lakehouse.table import Table, open_table, parse_table_name
 
-COLUMNS = ("partition", "offset", "key", "value")
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -35,18 +33,18 @@ class Place:
         """Return the options as the commands take them."""
         return [f"--storage-option={name}={text}" for name, text in self.options.items()]
 
-    def read(self) -> pa.Table:
+    def read(self, columns: tuple[str, ...]) -> pa.Table:
         """Read the rows: with another program's library where there is one for this place."""
         kind, _, path = self.name.partition(":")
         if kind == "delta":
             table = DeltaTable(path, storage_options=dict(self.options))
-            return table.to_pyarrow_table(columns=list(COLUMNS))
+            return table.to_pyarrow_table(columns=list(columns))
         if path.startswith("prod."):
             found = load_catalog("prod", **self.options).load_table(path.removeprefix("prod."))
-            return found.scan(selected_fields=COLUMNS).to_arrow()
+            return found.scan(selected_fields=columns).to_arrow()
         own = self.table
         files = [pq.ParquetFile((own.data_directory / each).open_input()) for each in own.files()]
-        return pa.concat_tables([file.read(list(COLUMNS)) for file in files])
+        return pa.concat_tables([file.read(list(columns)) for file in files])
 
 
 @contextmanager

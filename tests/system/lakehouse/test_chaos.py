@@ -15,13 +15,16 @@ from millstream.spark.lakehouse.table import KINDS
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
-def test_kills_at_random_moments(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [*((kind, "raw") for kind in KINDS), ("delta", "avro"), ("parquet", "protobuf")],
+)
+def test_kills_at_random_moments(kind: str, form: str, tmp_path: Path) -> None:
     """Without Spark, so that it is quick: drivers and brokers die."""
     chaos = Chaos(
         tmp_path, kind, records=200_000, kills=4, seed=7, engine="local", batch_bytes=128 << 10
     )
-    chaos.victims = ("driver", "broker")
+    chaos.victims, chaos.form = ("driver", "broker"), form
     chaos.longest_pause_s = 1.0
     chaos.run()
     assert chaos.killed == {"driver": 2, "broker": 2}
