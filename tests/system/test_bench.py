@@ -106,29 +106,30 @@ def brokers_of(pid: int) -> list[psutil.Process]:
 
 @pytest.mark.long
 @pytest.mark.system
+@pytest.mark.timeout(400)
 def test_a_quick_run_on_a_topic_of_200_partitions(tmp_path: Path) -> None:
     options = ["--quick", "--no-kafka", "--pairs", "1", "--spark-mb", "200", "--partitions", "200"]
     directories = ["--data-dir", str(tmp_path), "--results-dir", str(tmp_path / "results")]
 
     done = subprocess.run(
-        [*(sys.executable, "-m", "bench", "b10", "--only", "landing, "), *options, *directories],
+        [
+            *(sys.executable, "-m", "bench", "b10", "--only", "landing, delta"),
+            *options,
+            *directories,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=350,
         check=False,
     )
 
     assert done.returncode == 0, done.stderr
     (file,) = (tmp_path / "results").iterdir()
     benchmarks = json.loads(file.read_text(encoding="utf-8"))["benchmarks"]
-    (landed, *_) = benchmarks["b10"]["tables"]
-    assert [row["row"] for row in landed["rows"]] == [
-        "landing, parquet",
-        "landing, delta",
-        "landing, iceberg",
-    ]
-    for row in landed["rows"]:
-        for name in ("Millstream", "Millstream, files"):
-            assert row["subjects"][name]["failure"] is None
-            assert row["subjects"][name]["samples"][0]["rows"]
+    (row,) = benchmarks["b10"]["tables"][0]["rows"]
+    assert row["row"] == "landing, delta"
+    assert set(row["subjects"]) == {"Millstream", "Millstream, files"}
+    for subject in row["subjects"].values():
+        assert subject["failure"] is None
+        assert subject["samples"][0]["rows"]
