@@ -140,6 +140,8 @@ class Chaos:
             return True
         if victim == "driver":
             self._until_batch(driver)
+            if driver.poll() is not None:
+                return False
             os.kill(driver.pid, signal.SIGKILL)
             driver.wait()
             return True

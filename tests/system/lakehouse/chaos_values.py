@@ -29,7 +29,8 @@ def words(form: str, directory: Path) -> list[str]:
         return []
     path = directory / f"definition.{form}"
     path.write_bytes(json.dumps(_AVRO).encode() if form == "avro" else _descriptor())
-    return ["--format", form, "--format-option", f"definition={path}"]
+    told = ["--format", form, "--format-option", f"definition={path}"]
+    return told if form == "avro" else [*told, "--format-option", "message=Event"]
 
 
 def encoded(form: str, value: bytes) -> bytes:
