@@ -191,14 +191,16 @@ def _reads_in_process(session: Session, segments: int) -> float:
         directory = PartitionDirectory(root, "looked-up-0", TopicPartition("looked-up", 0))
         log = Log.create(environment, directory, TopicConfig(SETTINGS), topic_id=None, now_ms=0)
         for _ in range(segments * BATCHES_PER_SEGMENT):
-            log.append_as_leader(Batch(memoryview(bytearray(data))), leader_epoch=0, now_ms=0)
+            log.appender.append_as_leader(
+                Batch(memoryview(bytearray(data))), leader_epoch=0, now_ms=0
+            )
         end = log.log_end_offset
-        log.update_high_watermark(end)
+        log.offsets.update_high_watermark(end)
         chance = random.Random(5)
         offsets = [chance.randrange(end) for _ in range(count)]
 
         def read(offset: int) -> None:
-            log.read(offset, max_bytes=1, upper_bound_offset=end, min_one_batch=True)
+            log.reader.read(offset, max_bytes=1, upper_bound_offset=end, min_one_batch=True)
 
         for offset in range(0, end, end // segments):
             read(offset)

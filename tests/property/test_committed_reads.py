@@ -147,7 +147,7 @@ class Replica:
             ),
         )
         assert self.log.log_end_offset == before.log_end_offset
-        self.log.update_high_watermark(before.high_watermark)
+        self.log.offsets.update_high_watermark(before.high_watermark)
         self.loaded_up_to = self.log.log_end_offset
 
     def damage(self, share: float) -> None:
@@ -164,7 +164,7 @@ class Replica:
         values: list[bytes] = []
         log = self.log
         while offset < log.last_stable_offset:
-            read = log.read(
+            read = log.reader.read(
                 offset,
                 max_bytes=max_bytes,
                 upper_bound_offset=log.last_stable_offset,
@@ -224,26 +224,28 @@ class Site:
             base_sequence=self.sequences[step.producer],
             is_transactional=transaction is not None,
         )
-        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+        log.appender.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
         self.sequences[step.producer] += step.count
         self.model.rows += [(base + n, value, transaction) for n, value in enumerate(values)]
 
     def fetch(self, size: int) -> None:
         leader, follower = self.leader.log, self.follower.log
         if follower.log_end_offset < leader.log_start_offset:
-            follower.truncate_fully_and_start_at(leader.log_start_offset, now_ms=NOW_MS)
-        read = leader.read(
+            follower.truncation.truncate_fully_and_start_at(leader.log_start_offset, now_ms=NOW_MS)
+        read = leader.reader.read(
             follower.log_end_offset,
             max_bytes=size,
             upper_bound_offset=leader.log_end_offset,
             min_one_batch=True,
         )
         if read.records is not None:
-            follower.append_as_follower(bytes(read.records.read()), now_ms=NOW_MS)
+            follower.follower_appender.append_as_follower(bytes(read.records.read()), now_ms=NOW_MS)
         elif follower.log_end_offset < leader.log_end_offset:
-            follower.skip_to(leader.log_end_offset, now_ms=NOW_MS)
-        follower.increment_log_start_offset(min(leader.log_start_offset, follower.high_watermark))
-        follower.update_high_watermark(leader.high_watermark)
+            follower.appender.skip_to(leader.log_end_offset, now_ms=NOW_MS)
+        follower.truncation.increment_log_start_offset(
+            min(leader.log_start_offset, follower.high_watermark)
+        )
+        follower.offsets.update_high_watermark(leader.high_watermark)
 
     def change(self, step: Act) -> None:
         replica = self.follower if step.follower else self.leader
@@ -259,9 +261,9 @@ class Site:
                     if batch.next_offset > leader.high_watermark
                 ]
                 if ends:
-                    leader.update_high_watermark(ends[int(share * (len(ends) - 1))])
+                    leader.offsets.update_high_watermark(ends[int(share * (len(ends) - 1))])
             case "roll":
-                log.roll(now_ms=NOW_MS)
+                log.appender.roll(now_ms=NOW_MS)
             case "kill":
                 replica.reopen(clean=False)
             case "close":
@@ -279,11 +281,13 @@ class Site:
                     if batch.base_offset >= follower.high_watermark
                 ]
                 if bases:
-                    follower.truncate_to(bases[int(share * (len(bases) - 1))], now_ms=NOW_MS)
+                    follower.truncation.truncate_to(
+                        bases[int(share * (len(bases) - 1))], now_ms=NOW_MS
+                    )
                     self.follower.loaded_up_to = follower.log_end_offset
             case "start":
                 start = log.log_start_offset
-                log.increment_log_start_offset(
+                log.truncation.increment_log_start_offset(
                     start + int(share * (log.high_watermark - start) / 3)
                 )
 
@@ -326,7 +330,7 @@ def test_committed_reads_against_a_model(
     for number, step in enumerate(steps):
         site.act(step)
         site.check(looks[number % len(looks)])
-    site.leader.log.update_high_watermark(site.leader.log.log_end_offset)
+    site.leader.log.offsets.update_high_watermark(site.leader.log.log_end_offset)
     while site.follower.log.log_end_offset < site.leader.log.log_end_offset:
         site.fetch(300)
     site.fetch(300)

@@ -127,7 +127,7 @@ class Site:
         self.manager.lock()
         self.manager.start(config_of=lambda partition, topic_id: CONFIG, now_ms=self.now_ms)
         self.log = self.manager.get_or_create(ORDERS, TOPIC_ID, CONFIG, now_ms=self.now_ms)
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     def act(self, step: Step) -> None:
         self.now_ms += 10
@@ -138,7 +138,7 @@ class Site:
         elif step == "clean":
             self.clean()
         elif step == "roll":
-            self.log.roll(now_ms=self.now_ms)
+            self.log.appender.roll(now_ms=self.now_ms)
         elif step == "wait":
             self.now_ms += RETENTION_MS
         elif step == "remove":
@@ -180,9 +180,9 @@ class Site:
             self.model.records.append(Written(key, value, base + number, transaction))
         self.model.end_offset += len(pairs)
         self.sequences[step.producer] += len(pairs)
-        result = self.log.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms)
+        result = self.log.appender.append_as_leader(batch, leader_epoch=0, now_ms=self.now_ms)
         assert result.base_offset == base
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     def end(self, step: End) -> None:
         if step.producer not in self.open:
@@ -196,8 +196,8 @@ class Site:
         )
         self.model.end_offset += 1
         self.model.ended[self.open.pop(step.producer)] = step.commit
-        self.log.append_marker(marker, leader_epoch=0, now_ms=self.now_ms)
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.appender.append_marker(marker, leader_epoch=0, now_ms=self.now_ms)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     def clean(self) -> None:
         dirty = find_cleanable(self.log, self.checkpoint, now_ms=self.now_ms)
@@ -218,7 +218,7 @@ def read(log: Log, start: int = 0) -> Iterator[tuple[int, bytes | None, bytes | 
     """Yield what a committed reader sees, fetch by fetch, as a client would."""
     offset = start
     while offset < log.last_stable_offset:
-        found = log.read(
+        found = log.reader.read(
             offset,
             max_bytes=READ_BYTES,
             upper_bound_offset=log.last_stable_offset,
@@ -226,7 +226,7 @@ def read(log: Log, start: int = 0) -> Iterator[tuple[int, bytes | None, bytes | 
         )
         if found.records is None:
             return
-        aborted = [(a.producer_id, a.first_offset) for a in log.aborted_transactions(found)]
+        aborted = [(a.producer_id, a.first_offset) for a in log.reader.aborted_transactions(found)]
         wanted = CommittedOnly(aborted)
         last = offset
         for batch in iter_batches(found.records.read()):
@@ -271,10 +271,10 @@ def test_compaction_against_a_dict(steps: list[Step], map_keys: int, kernel: boo
     site = Site(MemoryFileSystem(), map_keys, kernel=kernel)
     site.start()
     for step in steps:
-        before = site.log.producers()
+        before = site.log.producers.active()
         site.act(step)
         if step == "clean":
-            assert site.log.producers() == before
+            assert site.log.producers.active() == before
         check(site.log, site.model)
     # All decided, all clean, all horizons passed twice: one record of each key is left below the
     # active segment, and no tombstone.
@@ -282,16 +282,16 @@ def test_compaction_against_a_dict(steps: list[Step], map_keys: int, kernel: boo
         site.end(End(producer, True))
     for _ in range(3):
         site.now_ms += RETENTION_MS
-        site.log.roll(now_ms=site.now_ms)
+        site.log.appender.roll(now_ms=site.now_ms)
         site.checkpoint = None
         site.map_keys = 100
         site.clean()
     left = list(read(site.log))
     assert {key: value for _, key, value in left} == site.model.table(site.log.last_stable_offset)
     check(site.log, site.model)
-    before = site.log.producers()
+    before = site.log.producers.active()
     site.act("restart")
-    assert site.log.producers() == before
+    assert site.log.producers.active() == before
     check(site.log, site.model)
 
 

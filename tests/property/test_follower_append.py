@@ -87,7 +87,7 @@ def outcome(config: TopicConfig, pool: ScannerPool, buffers: list[bytes]) -> obj
             except (CorruptLogError, KafkaError) as error:
                 said.append(f"{type(error).__name__} {error}")
                 break
-        seen = (log.log_end_offset, log.latest_epoch, [*map(str, log.producers())])
+        seen = (log.log_end_offset, log.latest_epoch, [*map(str, log.producers.active())])
         close(log)
         files = {
             each.name: each.read_bytes()
@@ -99,7 +99,7 @@ def outcome(config: TopicConfig, pool: ScannerPool, buffers: list[bytes]) -> obj
 
 def appended(log: Log, buffer: bytes) -> bytes:
     """Append as a follower does and return the batch that was cut off, which comes again."""
-    log.append_as_follower(buffer, now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(buffer, now_ms=NOW_MS)
     at = 0
     while at + 12 <= len(buffer):
         end = at + 12 + int.from_bytes(buffer[at + 8 : at + 12], "big")

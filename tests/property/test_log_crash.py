@@ -16,6 +16,7 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
+from millstream.storage.log_retention import delete_old_segments
 
 ORDERS = TopicPartition("orders", 0)
 TOPIC_ID = TopicId(bytes(range(16)))
@@ -68,12 +69,12 @@ class Broker:
         elif action == "checkpoint":
             self.manager.checkpoint()
         elif action == "roll":
-            log.roll(now_ms=self.now_ms)
+            log.appender.roll(now_ms=self.now_ms)
         elif action == "delete":
             self.start_offset = log.log_start_offset + 3
             if self.start_offset <= log.high_watermark:
-                log.increment_log_start_offset(self.start_offset)
-                log.delete_old_segments(now_ms=self.now_ms)
+                log.truncation.increment_log_start_offset(self.start_offset)
+                delete_old_segments(log, now_ms=self.now_ms)
         elif action == "remove":
             self.manager.removals.run_due(self.now_ms)
         elif action == "epoch":
@@ -98,7 +99,7 @@ def check(broker: Broker, log: Log | None) -> None:
         (n, broker.written[n]) for n in range(log.log_start_offset, log.log_end_offset)
     ]
     assert log.latest_epoch <= broker.epoch
-    (producer,) = log.producers() or [None]
+    (producer,) = log.producers.active() or [None]
     if producer is not None:
         assert producer.last_sequence == log.log_end_offset - 1
 

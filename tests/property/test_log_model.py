@@ -27,6 +27,7 @@ from millstream.config.topic import TopicConfig
 from millstream.model.errors import KafkaError
 from millstream.records.record import read_records
 from millstream.storage.environment import LogEnvironment
+from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.open_files import OpenFiles
 
 CONFIGS = [
@@ -82,12 +83,12 @@ class LogMachine(RuleBasedStateMachine):
             base = len(self.records)
             data += bytes(values_batch(batch, base_offset=base, leader_epoch=self.epoch).buffer)
             self.records += [Written(v, NOW_MS, self.epoch, base) for v in batch]
-        self.log.append_as_follower(data, now_ms=NOW_MS)
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.follower_appender.append_as_follower(data, now_ms=NOW_MS)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     @rule()
     def roll(self) -> None:
-        self.log.roll(now_ms=NOW_MS)
+        self.log.appender.roll(now_ms=NOW_MS)
 
     @rule()
     def new_leader(self) -> None:
@@ -98,19 +99,19 @@ class LogMachine(RuleBasedStateMachine):
     def truncate(self, part: float) -> None:
         wanted = self.start + int(part * (len(self.records) - self.start))
         kept = self.records[wanted].base_offset if wanted < len(self.records) else wanted
-        self.log.truncate_to(wanted, now_ms=NOW_MS)
+        self.log.truncation.truncate_to(wanted, now_ms=NOW_MS)
         # A batch that the offset cuts goes as a whole, but the log ends where it was told.
         if kept != wanted:
-            self.log.truncate_to(kept, now_ms=NOW_MS)
+            self.log.truncation.truncate_to(kept, now_ms=NOW_MS)
         del self.records[max(kept, 0) :]
         self.start = min(self.start, kept)
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     @rule(part=st.floats(0, 1))
     def delete_records(self, part: float) -> None:
         self.start += int(part * (len(self.records) - self.start))
-        self.log.increment_log_start_offset(self.start)
-        self.log.delete_old_segments(now_ms=NOW_MS)
+        self.log.truncation.increment_log_start_offset(self.start)
+        delete_old_segments(self.log, now_ms=NOW_MS)
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
@@ -140,7 +141,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "log"))
     @rule(time=times)
     def look_up_by_time(self, time: int) -> None:
-        found = self.log.offset_for_timestamp(NOW_MS + time)
+        found = self.log.reader.offset_for_timestamp(NOW_MS + time)
         expected = next(
             (n for n in range(self.start, len(self.records))
              if self.records[n].timestamp >= NOW_MS + time),
@@ -208,7 +209,7 @@ def test_producer_state_after_a_restart_is_what_it_was(
                 continue
             if not result.duplicate:
                 next_sequence[producer] = sequence + count
-        before = log.producers()
-        assert reopen(Path(name), CONFIGS[0], clean=False).producers() == before
+        before = log.producers.active()
+        assert reopen(Path(name), CONFIGS[0], clean=False).producers.active() == before
         close(log)
-        assert reopen(Path(name), CONFIGS[0]).producers() == before
+        assert reopen(Path(name), CONFIGS[0]).producers.active() == before

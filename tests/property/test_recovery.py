@@ -80,7 +80,7 @@ def test_any_cut_and_any_garbage(
         close(log)
         log = reopen(root, CONFIG)
         assert read_values(log) == list(enumerate([*records, b"next"]))
-        found = log.offset_for_timestamp(NOW_MS)
+        found = log.reader.offset_for_timestamp(NOW_MS)
         assert found is not None
         assert found.offset == 0
 

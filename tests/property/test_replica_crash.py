@@ -174,7 +174,7 @@ class Replica:
         elif name == "checkpoint":
             self.manager.checkpoint()
         elif name == "roll":
-            log.roll(now_ms=self.now_ms)
+            log.appender.roll(now_ms=self.now_ms)
         elif name == "truncate":
             self.truncate(log)
         elif name == "restart at":
@@ -190,12 +190,12 @@ class Replica:
         elif name == "delete records":
             offset = chance.randint(log.log_start_offset, log.high_watermark)
             self.expected.log_start = max(self.expected.log_start, offset)
-            log.increment_log_start_offset(offset)
+            log.truncation.increment_log_start_offset(offset)
         else:
             self.manager.close()
             self.flushed_up_to(log.log_end_offset)
             self.start()
-            self.log.update_high_watermark(self.expected.durable_end)
+            self.log.offsets.update_high_watermark(self.expected.durable_end)
 
     def append(self, log: Log) -> None:
         """Append as a leader, or as a follower what a leader has written."""
@@ -210,9 +210,9 @@ class Replica:
         batch = keyed_batch(pairs, producer_id=1, producer_epoch=0, base_sequence=offset)
         if self.config is DELETED and chance.random() < 0.5:
             batch.assign(base_offset=offset, leader_epoch=self.epoch)
-            log.append_as_follower(bytes(batch.buffer), now_ms=self.now_ms)
+            log.follower_appender.append_as_follower(bytes(batch.buffer), now_ms=self.now_ms)
         else:
-            log.append_as_leader(batch, leader_epoch=self.epoch, now_ms=self.now_ms)
+            log.appender.append_as_leader(batch, leader_epoch=self.epoch, now_ms=self.now_ms)
 
     def flush(self, log: Log) -> None:
         plan = log.flush_plan()
@@ -233,7 +233,7 @@ class Replica:
             for each in expected.histories
             if [row for row in each if row[0] < offset] == expected.durable
         ]
-        self.log.update_high_watermark(offset)
+        self.log.offsets.update_high_watermark(offset)
 
     def cut_expected(self, offset: int) -> None:
         """Expect the log as it is, or cut at ``offset``: before it is cut."""
@@ -253,7 +253,7 @@ class Replica:
             return
         offset = self.chance.choice(starts)
         self.cut_expected(offset)
-        log.truncate_to(offset, now_ms=self.now_ms)
+        log.truncation.truncate_to(offset, now_ms=self.now_ms)
         self.expected.log_start = log.log_start_offset
         self.epoch += 1
 
@@ -272,16 +272,16 @@ class Replica:
         self.expected.histories.append([])
         self.expected.durable, self.expected.durable_end = [], 0
         self.expected.log_start = offset
-        log.truncate_fully_and_start_at(offset, now_ms=self.now_ms)
+        log.truncation.truncate_fully_and_start_at(offset, now_ms=self.now_ms)
 
     def move(self, log: Log) -> None:
         """Move to the other directory, as ``replica_mover`` does it."""
         other = DIRECTORIES[log.log_directory == DIRECTORIES[0]]
         future = self.manager.begin_move(log, other, now_ms=self.now_ms)
         for batch in read_batches(log, log.log_start_offset):
-            future.append_as_follower(bytes(batch.buffer), now_ms=self.now_ms)
+            future.follower_appender.append_as_follower(bytes(batch.buffer), now_ms=self.now_ms)
             if self.chance.random() < 0.1:
-                future.truncate_to(
+                future.truncation.truncate_to(
                     max(future.log_start_offset, future.log_end_offset - 2), now_ms=self.now_ms
                 )
                 self.manager.cancel_move(ORDERS, now_ms=self.now_ms)
@@ -289,7 +289,7 @@ class Replica:
             if self.chance.random() < 0.1:
                 self.manager.checkpoint()
         if future.log_end_offset < log.log_end_offset:
-            future.skip_to(log.log_end_offset, now_ms=self.now_ms)
+            future.appender.skip_to(log.log_end_offset, now_ms=self.now_ms)
         plan = future.flush_plan()
         if plan is not None:
             plan.run()
@@ -355,7 +355,7 @@ def fault_of(image: Image) -> str | None:
     # What is written now stands at the log end, and outlives a restart.
     found, end = rows_of(log), log.log_end_offset
     batch = keyed_batch([(b"k", b"after")])
-    log.append_as_leader(batch, leader_epoch=10_000, now_ms=NOW_MS)
+    log.appender.append_as_leader(batch, leader_epoch=10_000, now_ms=NOW_MS)
     replica.manager.close()
     replica.start()
     again = replica.manager.get(ORDERS)

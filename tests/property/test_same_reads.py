@@ -90,11 +90,11 @@ class Run:
         return [
             (log.log_start_offset, log.log_end_offset, self.partition.high_watermark),
             values(self.partition),
-            [log.offset_for_timestamp(time) for time in times],
+            [log.reader.offset_for_timestamp(time) for time in times],
             # As in Kafka it can lie below a log start inside a segment, which segments decide.
-            log.offset_of_max_timestamp() if log.log_start_offset == 0 else None,
+            log.reader.offset_of_max_timestamp() if log.log_start_offset == 0 else None,
             [log.epoch_for_offset(o) for o in range(log.log_start_offset, log.log_end_offset)],
-            [(p.producer_id, p.last_sequence) for p in log.producers()],
+            [(p.producer_id, p.last_sequence) for p in log.producers.active()],
         ]
 
 

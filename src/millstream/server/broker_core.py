@@ -353,7 +353,7 @@ class BrokerCore:
 
     def _producer_ids_of(self, store: MetadataStore) -> ProducerIds:
         logs = self.log_manager.logs()
-        known = (producer.producer_id for log in logs for producer in log.producers())
+        known = (producer.producer_id for log in logs for producer in log.producers.entries())
         failed = self.partitions.storage_failed
         return ProducerIds(store, self._config.broker, failed, first_id=first_unused_id(known))
 

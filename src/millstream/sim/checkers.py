@@ -67,7 +67,7 @@ def batches(log: Log, start: int, end: int, *, whole: bool = True) -> Iterable[B
     """
     start = max(start, log.log_start_offset)
     while start < end:
-        read = log.read(start, max_bytes=1 << 20, upper_bound_offset=end, min_one_batch=True)
+        read = log.reader.read(start, max_bytes=1 << 20, upper_bound_offset=end, min_one_batch=True)
         if read.records is None:
             return
         at = start

@@ -12,7 +12,8 @@ A cut is the one thing that can make a checkpoint wrong. Recovery begins at the 
 the checkpointed recovery point; if the log is cut below it, recovery would skip whatever is written
 afterwards up to that point, whole or torn. After a power loss, segments whose removal had not
 reached the disk may also reappear behind the records that were written in their place. Hence the
-order of a cut at ``offset`` (``Log.truncate_to``), which holds after a power loss at any moment::
+order of a cut at ``offset`` (``LogTruncation.truncate_to``), which holds after a power loss at any
+moment::
 
     1  remove the segments beyond offset, newest first     a shorter log, unchanged below
     2  flush the directory; lower the checkpoints          begin_cut -> settle, or a flush plan
@@ -22,10 +23,10 @@ order of a cut at ``offset`` (``Log.truncate_to``), which holds after a power lo
 
 Without step 4 the old end of the segment could come back below a segment that was begun after it.
 
-Steps 2 and 4 wait for a disk. ``Log.begin_truncation`` ends after step 1, so that a broker can do
-step 2 off its loop, for many logs at once, and cut then; step 4 is a flush like any other. A caller
-that does not do this leaves both flushes to the log, which does them synchronously: nothing is
-appended while :attr:`blocks_append` holds.
+Steps 2 and 4 wait for a disk. ``LogTruncation.begin_truncation`` ends after step 1, so that a
+broker can do step 2 off its loop, for many logs at once, and cut then; step 4 is a flush like any
+other. A caller that does not do this leaves both flushes to the log, which does them synchronously:
+nothing is appended while :attr:`blocks_append` holds.
 
 Kafka: ``LogManager.truncateTo``, ``UnifiedLog.roll``, ``LocalLog.markFlushed``.
 """

@@ -76,7 +76,7 @@ class FutureLogs:
             now_ms=now_ms,
         )
         if current.log_start_offset:
-            log.truncate_fully_and_start_at(current.log_start_offset, now_ms=now_ms)
+            log.truncation.truncate_fully_and_start_at(current.log_start_offset, now_ms=now_ms)
         self._logs[topic_partition] = log
         return log
 

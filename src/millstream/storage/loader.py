@@ -145,7 +145,9 @@ class Loader:
         self._settle_producers(log_start_offset, log_end_offset)
         return LogState(
             self._segments,
-            LogOffsets(log_start_offset=log_start_offset, log_end_offset=log_end_offset),
+            LogOffsets(
+                self._producers, log_start_offset=log_start_offset, log_end_offset=log_end_offset
+            ),
             self._recovery_point(log_end_offset),
             self._producers,
             self._snapshots,

@@ -1,12 +1,14 @@
 """The segments of one partition on disk: roll, read, truncate, delete.
 
 A local log knows bytes and files; offsets, epochs and producers are parts of ``log.Log``. What has
-to be flushed is noted in the log's ``Durability``. OSError is passed on. Kafka: ``LocalLog``.
+to be flushed is noted in the log's ``Durability``. OSError is passed on, and becomes StorageError
+above. Kafka: ``LocalLog``.
 """
 
 from __future__ import annotations
 
 from millstream.config.topic import TopicConfig
+from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
 from millstream.storage.directory import DELETED, PartitionDirectory, SegmentLocation
 from millstream.storage.durability import Durability
@@ -120,7 +122,7 @@ class LocalLog:
         min_one_batch: bool,
         wait_for_disk: bool,
     ) -> LogRead:
-        """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``Log.read``.
+        """Refer to the bytes from the batch that holds ``fetch_offset`` on, see ``LogReader.read``.
 
         Raises ColdReadError if the read would block on the disk.
         """
@@ -206,7 +208,7 @@ class LocalLog:
                 segment.hint(upper_bound_offset, position)
         return position
 
-    # Closing
+    # Closing and failing
 
     def finish(self) -> None:
         """Trim what was appended to; nothing more is appended."""
@@ -218,6 +220,10 @@ class LocalLog:
         """Close all files as they are."""
         for segment in self.segments:
             segment.close()
+
+    def failure(self, error: OSError) -> StorageError:
+        """Return what is raised in place of an OSError: the disk of this log has failed."""
+        return StorageError(self.directory.parent, f"{self.directory.topic_partition}: {error}")
 
 
 def _allowed(max_bytes: int, first_size: int, min_one_batch: bool) -> int:

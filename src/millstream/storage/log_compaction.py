@@ -39,7 +39,7 @@ def find_cleanable(log: Log, checkpoint: Offset | None, *, now_ms: int) -> Clean
             now_ms=now_ms,
         )
     except OSError as error:
-        raise StorageError(log.log_directory, f"{log.topic_partition}: {error}") from error
+        raise log.local.failure(error) from error
 
 
 def plan_cleaning(log: Log, dirty: CleanableRange, *, now_ms: int) -> CleaningPlan:
@@ -62,7 +62,7 @@ def plan_cleaning(log: Log, dirty: CleanableRange, *, now_ms: int) -> CleaningPl
             if entry.first_offset < end_offset
         ]
     except OSError as error:
-        raise StorageError(log.log_directory, f"{log.topic_partition}: {error}") from error
+        raise log.local.failure(error) from error
     unsynced = log.local.segments.starting_with(log.recovery_point)
     return CleaningPlan(
         topic_partition=log.topic_partition,
@@ -84,7 +84,7 @@ def plan_cleaning(log: Log, dirty: CleanableRange, *, now_ms: int) -> CleaningPl
                     entry.batches[-1].last_offset if entry.batches else NO_OFFSET,
                     entry.producer_epoch,
                 )
-                for entry in log.producer_entries()
+                for entry in log.producers.entries()
             },
         ),
     )
@@ -143,7 +143,7 @@ def finish_swap(swap: Swap, *, now_ms: int) -> None:
         for old in swap.retired:
             local.environment.removals.add(due_ms, local.directory.parent, old.remove)
             if old.base_offset != swap.segment.base_offset:
-                log.producer_log.drop_snapshots([old.base_offset])
+                log.producers.drop_snapshots([old.base_offset])
     except OSError as error:
         raise StorageError(log.log_directory, str(error)) from error
 

@@ -26,6 +26,7 @@ from millstream.storage.future_logs import FutureLogs, which_counts
 from millstream.storage.log import Log
 from millstream.storage.log_checkpoints import checkpoints_of
 from millstream.storage.log_directory import LogDirectory
+from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.trust import distrust
 
@@ -416,7 +417,7 @@ class LogManager:
         that are ``busy`` replacing segments. Raises StorageError.
         """
         return sum(
-            log.delete_old_segments(now_ms=now_ms)
+            delete_old_segments(log, now_ms=now_ms)
             for topic_partition, log in list(self._logs.items())
             if topic_partition not in busy
         )

@@ -15,13 +15,19 @@ from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.producer_recovery import replay_batch, replay_log, restore_snapshot
 from millstream.storage.producer_snapshot import ProducerSnapshots
-from millstream.storage.producer_state import ProducerEntry, ProducerStateManager
+from millstream.storage.producer_state import (
+    ActiveProducer,
+    ProducerEntry,
+    ProducerStateManager,
+)
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
 
 
 class LogProducers:
-    """The producers of one log. What reads or writes files raises OSError."""
+    """The producers of one log, to which appends and truncations add alone. What reads or writes
+    files raises OSError.
+    """
 
     __slots__ = ("_durability", "_environment", "snapshots", "state")
 
@@ -42,6 +48,13 @@ class LogProducers:
     def entries(self) -> Collection[ProducerEntry]:
         """Return the producers remembered as they are; only to look at."""
         return self.state.producers.values()
+
+    def active(self) -> list[ActiveProducer]:
+        """Return the producers remembered, by id."""
+        return [
+            ActiveProducer.of(entry)
+            for entry in sorted(self.entries(), key=lambda entry: entry.producer_id)
+        ]
 
     def replay(self, segment: Segment, batches: list[Batch]) -> None:
         """Update the producers from batches that are in the log, in ``segment``."""
@@ -88,3 +101,10 @@ class LogProducers:
     def expire(self, now_ms: int) -> None:
         """Forget producers idle for ``producer.id.expiration.ms``."""
         self.state.expire(now_ms, self._environment.producer_id_expiration_ms)
+
+    def forget_oldest(self, keep: int) -> None:
+        """Forget all but the ``keep`` producers that wrote last, and those in a transaction.
+
+        A forgotten producer may continue with any sequence, as after ``producer.id.expiration.ms``.
+        """
+        self.state.forget_oldest(keep)

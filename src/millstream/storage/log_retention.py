@@ -6,13 +6,10 @@ Kafka: ``UnifiedLog.deleteOldSegments``.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from millstream.model.errors import CorruptLogError
+from millstream.storage.log import Log
 from millstream.storage.retention import RetentionRules, SegmentAge, count_deletable
-
-if TYPE_CHECKING:
-    from millstream.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
@@ -20,11 +17,26 @@ _log = logging.getLogger(__name__)
 def delete_old_segments(log: Log, *, now_ms: int) -> int:
     """Apply retention by log start, size and time; return how many segments went.
 
-    Raises OSError, StorageError.
+    Their files are renamed at once and removed later (``LogManager.removals``). Raises
+    StorageError.
     """
-    config, offsets, local = log.config, log.offsets, log.local
+    try:
+        count = _count_to_delete(log, now_ms)
+        if count:
+            log.truncation.increment_log_start_offset(log.local.segments.base_offsets[count])
+            log.producers.drop_snapshots(log.local.delete_first(count, now_ms=now_ms))
+    except OSError as error:
+        raise log.local.failure(error) from error
+    return count
+
+
+def _count_to_delete(log: Log, now_ms: int) -> int:
+    """Return how many of the oldest segments have to go. Where that is all of them, a new one is
+    begun first.
+    """
     if not _oldest_may_go(log, now_ms):
         return 0
+    config, offsets, local = log.config, log.offsets, log.local
     count = count_deletable(
         _ages(log),
         RetentionRules(
@@ -36,18 +48,12 @@ def delete_old_segments(log: Log, *, now_ms: int) -> int:
         committed_offset=offsets.last_stable_offset,
         now_ms=now_ms,
     )
-    if count == 0:
-        return 0
-    if count == len(local.segments):
+    if count and count == len(local.segments):
         try:
-            log.roll(now_ms=now_ms)
+            log.appender.roll(now_ms=now_ms)
         except CorruptLogError as error:
             _log.warning("%s: its active segment stays: %s", log.topic_partition, error)
             count -= 1
-            if count == 0:
-                return 0
-    log.increment_log_start_offset(local.segments.base_offsets[count])
-    log.producer_log.drop_snapshots(local.delete_first(count, now_ms=now_ms))
     return count
 
 

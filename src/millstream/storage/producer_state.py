@@ -420,6 +420,13 @@ class ProducerStateManager:
         self._open.clear()
         self._completed.clear()
 
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Take over all that another log of the same partition knows, which is used no more."""
+        self.producers = other.producers
+        self._verifications = other._verifications
+        self._open = other._open
+        self._completed = other._completed
+
     def restore(self, entries: Iterable[ProducerEntry]) -> None:
         """Take over the producers of a snapshot."""
         self.clear()

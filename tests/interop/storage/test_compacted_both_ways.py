@@ -76,10 +76,10 @@ def test_dump_log_segments_accepts_what_cleaning_leaves(
         sequences[producer] += len(pairs)
         if producer == 1 and chance.random() < 0.5:
             append_marker(log, 1, commit=chance.random() < 0.5)
-            log.update_high_watermark(log.log_end_offset)
+            log.offsets.update_high_watermark(log.log_end_offset)
     append_marker(log, 1, commit=True)
-    log.update_high_watermark(log.log_end_offset)
-    log.roll(now_ms=NOW_MS)
+    log.offsets.update_high_watermark(log.log_end_offset)
+    log.appender.roll(now_ms=NOW_MS)
     before = log.size
     for now_ms in (NOW_MS, NOW_MS + 1000, NOW_MS + 2000):
         clean_all(log, None, now_ms=now_ms, kernel=kernel)
@@ -186,7 +186,7 @@ def open_table(node: KafkaNode) -> tuple[LogManager, Log]:
     manager.start(config_of=lambda partition, topic_id: CONFIG, now_ms=now_ms)
     log = manager.get(TABLE)
     assert log is not None
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return manager, log
 
 
@@ -211,7 +211,7 @@ def test_each_cleans_what_the_other_has_cleaned(node: KafkaNode) -> None:
     checkpoint = _checkpoint(node.log_dir)
     assert 0 < checkpoint < log.log_end_offset
     now_ms = int(time.time() * 1000)
-    log.roll(now_ms=now_ms)
+    log.appender.roll(now_ms=now_ms)
     before = log.size
     assert clean_all(log, checkpoint, now_ms=now_ms, buffer_bytes=1 << 18) == 8000
     clean_all(log, 0, now_ms=now_ms, buffer_bytes=1 << 18)

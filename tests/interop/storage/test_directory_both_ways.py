@@ -107,7 +107,7 @@ def open_logs(node: KafkaNode) -> LogManager:
 def log_of(manager: LogManager, topic: str) -> Log:
     log = manager.get(TopicPartition(topic, 0))
     assert log is not None
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return log
 
 
@@ -139,17 +139,17 @@ def test_from_kafka_to_us_and_back(node: KafkaNode, clean: bool) -> None:
     log = log_of(manager, "orders")
     assert read_values(log) == orders
     assert log.topic_id is not None
-    assert len(log.producers()) == 4
+    assert len(log.producers.active()) == 4
     assert [append(log, b"ours", epoch=log.latest_epoch).base_offset for _ in range(50)] == list(
         range(500, 550)
     )
     log = log_of(manager, "moves")
     assert read_values(log) == moves
-    read = log.read(
+    read = log.reader.read(
         0, max_bytes=1 << 20, upper_bound_offset=log.last_stable_offset, min_one_batch=True
     )
-    assert len(log.aborted_transactions(read)) == 3
-    (producer,) = log.producers()
+    assert len(log.reader.aborted_transactions(read)) == 3
+    (producer,) = log.producers.active()
     for number, commit in ((0, True), (1, False)):
         append(
             log, b"ours-%d" % number, epoch=log.latest_epoch, producer_id=producer.producer_id,

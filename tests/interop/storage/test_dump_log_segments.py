@@ -60,7 +60,7 @@ def write(log: Log, count: int) -> None:
         sequences[producer] += len(values)
         if producer == 1 and chance.random() < 0.5:
             append_marker(log, 1, commit=chance.random() < 0.5)
-            log.update_high_watermark(log.log_end_offset)
+            log.offsets.update_high_watermark(log.log_end_offset)
 
 
 def dump(tool: JavaTool, *arguments: str) -> str:
@@ -121,7 +121,7 @@ def test_a_followers_files_are_accepted(tmp_path: Path, tool: JavaTool) -> None:
             bytes(values_batch([b"v" * 50], base_offset=n + k, timestamps=[NOW_MS + n]).buffer)
             for k in range(0, 30, 3)
         )
-        log.append_as_follower(data, now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(data, now_ms=NOW_MS)
     close(log)
     directory = tmp_path / "orders-0"
     dump(tool, "--deep-iteration", "--files", names(directory, ".log"))

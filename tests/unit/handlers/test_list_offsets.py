@@ -101,7 +101,7 @@ def fill(broker: AdminBroker, topic: str, count: int, index: int = 0) -> Partiti
     broker.clock.time_ms = FIRST_MS
     for number in range(count):
         if number % 8 == 0:
-            partition.log.roll(now_ms=broker.clock.now_ms())
+            partition.log.appender.roll(now_ms=broker.clock.now_ms())
         broker.fill(topic, b"x" * 500, index=index)
         broker.clock.time_ms += 1
     return partition

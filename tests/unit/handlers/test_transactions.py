@@ -44,7 +44,7 @@ def broker(tmp_path: Path) -> Iterator[TransactionBroker]:
 
 def write(broker: TransactionBroker, producer: tuple[int, int], index: int) -> None:
     """Append a batch to the transaction, as a verified Produce would."""
-    sequences = broker.partitions.get("t", index).log.producers()
+    sequences = broker.partitions.get("t", index).log.producers.active()
     first = 0
     for each in sequences:
         if (each.producer_id, each.producer_epoch) == producer:
@@ -63,7 +63,9 @@ def write(broker: TransactionBroker, producer: tuple[int, int], index: int) -> N
 def markers(broker: TransactionBroker, topic: str, index: int) -> list[tuple[int, int, bool, int]]:
     """Return producer id, epoch, whether it is a commit, and coordinator epoch of each marker."""
     log = broker.partitions.get(topic, index).log
-    read = log.read(0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    read = log.reader.read(
+        0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True
+    )
     found = []
     if read.records is not None:
         for batch in iter_batches(read.records.read()):

@@ -29,7 +29,7 @@ from millstream.share import share_partition
 from millstream.sim.cluster import SimCluster
 from millstream.sim.coordinator_workload import Kind
 from millstream.sim.faults import Swarm
-from millstream.storage.log import Log
+from millstream.storage.log_appender import LogAppender
 from millstream.storage.producer_state import ProducerStateManager
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -80,7 +80,7 @@ def verifies_nothing_of_older_clients(patch: pytest.MonkeyPatch) -> None:
         "is_needed",
         lambda self, support: support.bumps_epoch and is_needed(self, support),
     )
-    patch.setattr(Log, "check_verified", lambda self, batch, verified, **more: None)
+    patch.setattr(LogAppender, "check_verified", lambda self, batch, verified, **more: None)
 
 
 def forgets_what_was_decided(patch: pytest.MonkeyPatch) -> None:

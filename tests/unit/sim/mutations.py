@@ -47,8 +47,10 @@ from millstream.sim.cluster import SimCluster
 from millstream.sim.faults import Swarm
 from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.durability import Durability
+from millstream.storage.follower_appender import FollowerAppender
 from millstream.storage.loader import Loader
 from millstream.storage.log import Log
+from millstream.storage.log_truncation import LogTruncation
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS | reachability_scripts.SCRIPTS
@@ -82,7 +84,7 @@ def leads_without_producer_state(patch: pytest.MonkeyPatch) -> None:
 
     def mutant(self: ReplicaManager, partition: Partition, state: Any) -> None:
         if partition.leading is None:
-            partition.log.forget_oldest_producers(0)
+            partition.log.producers.forget_oldest(0)
         lead(self, partition, state)
 
     patch.setattr(ReplicaManager, "lead", mutant)
@@ -201,15 +203,15 @@ def begins_where_the_checkpoint_says(patch: pytest.MonkeyPatch) -> None:
 
 def begins_at_no_batch(patch: pytest.MonkeyPatch) -> None:
     """A log may begin inside a batch, as its leader's does."""
-    original = Log.append_as_follower
+    original = FollowerAppender.append_as_follower
 
-    def mutant(self: Log, buffer: Any, *, now_ms: int) -> Any:
+    def mutant(self: FollowerAppender, buffer: Any, *, now_ms: int) -> Any:
         first = next(iter_batches(memoryview(buffer)), None)
-        if first is not None and first.base_offset < self.log_end_offset:
+        if first is not None and first.base_offset < self._offsets.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return original(self, buffer, now_ms=now_ms)
 
-    patch.setattr(Log, "append_as_follower", mutant)
+    patch.setattr(FollowerAppender, "append_as_follower", mutant)
 
 
 def follows_where_epochs_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -235,7 +237,7 @@ def truncates_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     follow = ReplicaManager.follow
 
     def mutant(self: ReplicaManager, partition: Partition, state: Any) -> None:
-        partition.log.truncate_to(partition.log.high_watermark, now_ms=0)
+        partition.log.truncation.truncate_to(partition.log.high_watermark, now_ms=0)
         follow(self, partition, state)
 
     patch.setattr(ReplicaManager, "follow", mutant)
@@ -263,14 +265,12 @@ def truncates_to_the_leaders_end_alone(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_epochs_beyond_its_log(patch: pytest.MonkeyPatch) -> None:
     """An epoch in which nothing was written sends the follower in a circle."""
-    truncate = Log.truncate_to
 
     def follow(self: ReplicaManager, partition: Partition, state: Any) -> None:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Log, "truncate_to", lambda *_, **__: None)
+            inner.setattr(LogTruncation, "truncate_to", lambda *_, **__: None)
             original(self, partition, state)
 
-    assert truncate is not None
     original = ReplicaManager.follow
     patch.setattr(ReplicaManager, "follow", follow)
 

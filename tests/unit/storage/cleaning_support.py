@@ -69,8 +69,8 @@ def put(
     **options: int | bool,
 ) -> AppendResult:
     batch = keyed_batch(pairs, timestamps=timestamps, codec=codec, **options)
-    result = log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
-    log.update_high_watermark(log.log_end_offset)
+    result = log.appender.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return result
 
 

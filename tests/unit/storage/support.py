@@ -61,7 +61,7 @@ def reopen(
             log_start_offset=log_start_offset,
         ),
     )
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return log
 
 
@@ -91,9 +91,9 @@ def append(
     **options: int | bool,
 ) -> AppendResult:
     batch = values_batch(values, timestamps=timestamps, **options)
-    result = log.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms)
+    result = log.appender.append_as_leader(batch, leader_epoch=epoch, now_ms=now_ms)
     if commit:
-        log.update_high_watermark(log.log_end_offset)
+        log.offsets.update_high_watermark(log.log_end_offset)
     return result
 
 
@@ -107,14 +107,14 @@ def append_marker(
         producer_epoch=producer_epoch,
         timestamp_ms=NOW_MS,
     )
-    return log.append_marker(marker, leader_epoch=0, now_ms=NOW_MS)
+    return log.appender.append_marker(marker, leader_epoch=0, now_ms=NOW_MS)
 
 
 def read_batches(log: Log, offset: int, max_bytes: int = WHOLE) -> list[Batch]:
     """Return whole batches from ``offset`` to the log end, over all segments."""
     found: list[Batch] = []
     while offset < log.log_end_offset:
-        read = log.read(
+        read = log.reader.read(
             offset,
             max_bytes=max_bytes,
             upper_bound_offset=log.log_end_offset,
@@ -156,7 +156,7 @@ def read_committed(
     position = log.log_start_offset if offset is None else offset
     end = log.last_stable_offset if up_to is None else up_to
     while position < end:
-        read = log.read(
+        read = log.reader.read(
             position,
             max_bytes=max_bytes,
             upper_bound_offset=end,

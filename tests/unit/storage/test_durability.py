@@ -88,7 +88,7 @@ def test_the_checkpoint_is_lowered_before_anything_follows_a_cut(storage: Storag
     log = filled(storage)
     storage.manager.checkpoint()
     assert storage.on_disk() == {ORDERS: 40}
-    log.truncate_to(17, now_ms=NOW_MS)
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
     assert storage.on_disk() == {ORDERS: 17}, "the segment was cut after that"
     append(log, b"after")
     assert log.recovery_point == 17
@@ -97,7 +97,7 @@ def test_the_checkpoint_is_lowered_before_anything_follows_a_cut(storage: Storag
 def test_segments_that_were_cut_off_do_not_come_back_behind_what_follows(storage: Storage) -> None:
     """Where offsets happen to meet, two histories would be one log."""
     log = filled(storage)
-    log.truncate_to(17, now_ms=NOW_MS)
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
     bases = log.segment_base_offsets
     append(log, b"after")
     left = storage.files.crashed(_Nothing()).scan("/data/orders-0")
@@ -109,16 +109,18 @@ def test_segments_that_were_cut_off_do_not_come_back_behind_what_follows(storage
 def append_as_follower(log: Log) -> None:
     batch = Batch(memoryview(bytearray(encode_batch([Record(0, NOW_MS, b"k", b"v")]))))
     batch.assign(base_offset=log.log_end_offset, leader_epoch=log.latest_epoch)
-    log.append_as_follower(batch.buffer, now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(batch.buffer, now_ms=NOW_MS)
 
 
-@pytest.mark.parametrize("follow", [append_as_follower, lambda log: log.roll(now_ms=NOW_MS)])
+@pytest.mark.parametrize(
+    "follow", [append_as_follower, lambda log: log.appender.roll(now_ms=NOW_MS)]
+)
 def test_whatever_follows_a_cut_waits_for_it(
     storage: Storage, follow: Callable[[Log], None]
 ) -> None:
     log = filled(storage)
     storage.manager.checkpoint()
-    log.truncate_to(15, now_ms=NOW_MS)
+    log.truncation.truncate_to(15, now_ms=NOW_MS)
     assert log.durability.blocks_append
     follow(log)
     assert storage.on_disk() == {ORDERS: 15}
@@ -150,7 +152,7 @@ def test_an_end_that_was_cut_off_does_not_come_back_behind_what_follows(storage:
     log = filled(storage, records=10)
     path = f"/data/orders-0/{0:020d}.log"
     whole = storage.files.contents(path).size
-    log.truncate_to(6, now_ms=NOW_MS)
+    log.truncation.truncate_to(6, now_ms=NOW_MS)
     assert (left := storage.files.contents(path).size) < whole
     append(log, b"after")
     assert storage.files.crashed(_Nothing()).contents(path).size == left
@@ -160,7 +162,7 @@ def test_a_flush_after_a_cut_takes_the_place_of_waiting_for_the_disk(storage: St
     """The segment that was cut is flushed also where nothing is left of it."""
     log = filled(storage, records=3)
     path = f"/data/orders-0/{0:020d}.log"
-    log.truncate_to(0, now_ms=NOW_MS)
+    log.truncation.truncate_to(0, now_ms=NOW_MS)
     flush(log)
     assert storage.files.crashed(_Nothing()).contents(path).size == 0
     storage.steps.clear()
@@ -174,7 +176,7 @@ def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
     written = storage.writes_of_checkpoint()
     for each in range(10):
         append(log, b"%d" % each)
-    log.truncate_to(12, now_ms=NOW_MS)
+    log.truncation.truncate_to(12, now_ms=NOW_MS)
     append(log, b"after")
     assert storage.writes_of_checkpoint() == written
 
@@ -182,7 +184,7 @@ def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
 def test_a_log_that_restarts_below_its_checkpoint_lowers_it(storage: Storage) -> None:
     log = filled(storage)
     storage.manager.checkpoint()
-    log.truncate_fully_and_start_at(5, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(5, now_ms=NOW_MS)
     append(log, b"after")
     assert storage.on_disk() == {ORDERS: 5}
 
@@ -204,7 +206,7 @@ def test_many_cuts_are_settled_by_one_write(storage: Storage) -> None:
     written = storage.writes_of_checkpoint()
     synced = len([s for s in storage.steps if s.startswith("sync")])
     for log in logs:
-        assert log.begin_truncation(17, now_ms=NOW_MS)
+        assert log.truncation.begin_truncation(17, now_ms=NOW_MS)
     assert len([s for s in storage.steps if s.startswith("sync")]) == synced, "waits for no disk"
     plans = [plan for log in logs if (plan := log.flush_plan()) is not None]
     run_together(plans)
@@ -212,8 +214,8 @@ def test_many_cuts_are_settled_by_one_write(storage: Storage) -> None:
         assert plan.durability.flushed(plan)
     assert storage.writes_of_checkpoint() == written + 1
     for log in logs:
-        assert not log.begin_truncation(17, now_ms=NOW_MS), "nothing is left to wait for"
-        log.truncate_to(17, now_ms=NOW_MS)
+        assert not log.truncation.begin_truncation(17, now_ms=NOW_MS), "nothing is left to wait for"
+        log.truncation.truncate_to(17, now_ms=NOW_MS)
     assert storage.writes_of_checkpoint() == written + 1
     assert set(storage.on_disk().values()) == {17}
 
@@ -223,7 +225,7 @@ def test_a_checkpoint_that_was_planned_before_a_cut_does_not_raise_the_point_aga
 ) -> None:
     log = filled(storage)
     write = storage.manager.checkpoint_plan()
-    log.truncate_to(17, now_ms=NOW_MS)
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
     write()
     assert storage.on_disk() == {ORDERS: 17}
     append(log, b"after")
@@ -232,7 +234,7 @@ def test_a_checkpoint_that_was_planned_before_a_cut_does_not_raise_the_point_aga
 
 def test_no_checkpoint_goes_beyond_a_cut_that_is_announced(storage: Storage) -> None:
     log = filled(storage)
-    log.begin_truncation(17, now_ms=NOW_MS)
+    log.truncation.begin_truncation(17, now_ms=NOW_MS)
     flush(log)
     assert log.recovery_point > 17, "so much is on disk"
     storage.manager.checkpoint()
@@ -262,7 +264,7 @@ def test_what_an_announced_cut_leaves_is_a_whole_log(storage: Storage) -> None:
     """The leader may have changed before it is carried out."""
     log = filled(storage)
     storage.manager.checkpoint()
-    log.begin_truncation(17, now_ms=NOW_MS)
+    log.truncation.begin_truncation(17, now_ms=NOW_MS)
     end = log.log_end_offset
     assert 17 < end < 40
     append(log, b"after")
@@ -274,7 +276,7 @@ def test_a_cut_that_is_announced_and_never_made_holds_back_no_checkpoint(storage
     """The follower was elected in between, and leads."""
     log = filled(storage)
     storage.manager.checkpoint()
-    log.begin_truncation(17, now_ms=NOW_MS)
+    log.truncation.begin_truncation(17, now_ms=NOW_MS)
     for each in range(30):
         append(log, b"%d" % each * 30)
     flush(log)
@@ -301,8 +303,8 @@ def idempotent(storage: Storage, records: int) -> Log:
         )  # fmt: skip
     flush(log)
     storage.manager.checkpoint()
-    for offset in list(log.producer_log.snapshots.offsets):
-        log.producer_log.snapshots.remove(offset)
+    for offset in list(log.producers.snapshots.offsets):
+        log.producers.snapshots.remove(offset)
     return log
 
 
@@ -325,7 +327,7 @@ def test_a_cut_above_damage_takes_the_recovery_point_back(
     assert log.segment_base_offsets == [0]
     damaged(storage, 0, batches=1)
     with pytest.raises(CorruptLogError):
-        log.truncate_to(6, now_ms=NOW_MS)
+        log.truncation.truncate_to(6, now_ms=NOW_MS)
     assert log.log_end_offset == 6
     append(log, b"after")
     assert log.recovery_point <= 6
@@ -340,7 +342,7 @@ def test_a_cut_of_whole_segments_above_damage_takes_the_recovery_point_back(
     bases = log.segment_base_offsets
     damaged(storage, bases[1], batches=1)
     with pytest.raises(CorruptLogError):
-        log.begin_truncation(bases[2] - 1, now_ms=NOW_MS)
+        log.truncation.begin_truncation(bases[2] - 1, now_ms=NOW_MS)
     assert log.log_end_offset == bases[2]
     append(log, b"after")
     assert log.recovery_point <= bases[2]
@@ -418,7 +420,7 @@ def test_files_of_segments_that_are_gone_are_not_flushed(storage: Storage) -> No
         append(log, b"%d" % each * 30)
     gone = log.segment_base_offsets[2:]
     assert [name for name in log.durability.unsynced if name.startswith(f"{gone[0]:020d}")]
-    log.truncate_to(gone[0] - 1, now_ms=NOW_MS)
+    log.truncation.truncate_to(gone[0] - 1, now_ms=NOW_MS)
     left = [name for name in log.durability.unsynced if name[0].isdigit()]
     assert left
     assert not [name for name in left if int(name.partition(".")[0]) > gone[0]]
@@ -442,9 +444,9 @@ def after_a_power_loss(storage: Storage) -> Log:
 def test_a_log_that_is_cut_below_its_log_start_keeps_what_follows(storage: Storage) -> None:
     """A checkpointed log start beyond the log end has all of the log dropped."""
     log = filled(storage)
-    log.increment_log_start_offset(38)
+    log.truncation.increment_log_start_offset(38)
     storage.manager.checkpoint()
-    log.truncate_to(17, now_ms=NOW_MS)
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
     append(log, b"after")
     flush(log)
     left = after_a_power_loss(storage)
@@ -456,7 +458,7 @@ def test_a_topic_of_the_same_name_does_not_begin_with_the_log_start_of_the_one_b
     storage: Storage,
 ) -> None:
     log = filled(storage)
-    log.increment_log_start_offset(38)
+    log.truncation.increment_log_start_offset(38)
     storage.manager.checkpoint()
     storage.manager.delete(ORDERS, now_ms=NOW_MS)
     log = storage.log(topic_id=TopicId(bytes(range(1, 17))))
@@ -469,9 +471,9 @@ def test_a_log_start_that_was_planned_before_a_cut_is_not_written_after_it(
     storage: Storage,
 ) -> None:
     log = filled(storage)
-    log.increment_log_start_offset(38)
+    log.truncation.increment_log_start_offset(38)
     write = storage.manager.checkpoint_plan()
-    log.truncate_to(17, now_ms=NOW_MS)
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
     append(log, b"after")
     flush(log)
     write()

@@ -84,11 +84,11 @@ def test_a_full_disk_when_the_index_grows_undoes_the_batch_too() -> None:
 def test_producers_do_not_notice_a_batch_that_failed() -> None:
     files, _, log = memory_log()
     append(log, b"a", producer_id=1, producer_epoch=0, base_sequence=0)
-    before = log.producers()
+    before = log.producers.active()
     files.room = 10
     with pytest.raises(StorageError):
         append(log, b"b", producer_id=1, producer_epoch=0, base_sequence=1)
-    assert log.producers() == before
+    assert log.producers.active() == before
 
 
 def test_a_follower_keeps_the_runs_that_were_written() -> None:
@@ -96,7 +96,7 @@ def test_a_follower_keeps_the_runs_that_were_written() -> None:
     data = b"".join(bytes(values_batch([b"%d" % n * 100], base_offset=n).buffer) for n in range(10))
     files.room = 1200
     with pytest.raises(StorageError):
-        log.append_as_follower(data, now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(data, now_ms=NOW_MS)
     files.room = None
     assert log.log_end_offset > 0
     assert [offset for offset, _ in read_values(log)] == list(range(log.log_end_offset))
@@ -156,10 +156,10 @@ def test_a_flush_from_before_a_cut_says_nothing_of_what_was_written_after_it() -
     _, _, log = memory_log()
     for n in range(10):
         append(log, b"%d" % n)
-    log.update_high_watermark(4)
+    log.offsets.update_high_watermark(4)
     plan = log.flush_plan()
     assert plan is not None
-    log.truncate_to(4, now_ms=NOW_MS)
+    log.truncation.truncate_to(4, now_ms=NOW_MS)
     for n in range(4, 8):
         append(log, b"other %d" % n, epoch=1)
     plan.run()
@@ -199,8 +199,8 @@ def test_aborted_transactions_below_the_recovery_point_survive_a_power_loss() ->
             is_transactional=True,
         )  # fmt: skip
         append_marker(log, 1, commit=False)
-        log.update_high_watermark(log.log_end_offset)
-    log.roll(now_ms=NOW_MS)
+        log.offsets.update_high_watermark(log.log_end_offset)
+    log.appender.roll(now_ms=NOW_MS)
     append(log, b"last")
     plan = log.flush_plan()
     assert plan is not None
@@ -208,8 +208,8 @@ def test_aborted_transactions_below_the_recovery_point_survive_a_power_loss() ->
     log.flushed(plan)
 
     def aborted(log: Log) -> list[AbortedTransaction]:
-        read = log.read(0, max_bytes=1 << 20, upper_bound_offset=20, min_one_batch=True)
-        return log.aborted_transactions(read)
+        read = log.reader.read(0, max_bytes=1 << 20, upper_bound_offset=20, min_one_batch=True)
+        return log.reader.aborted_transactions(read)
 
     expected = aborted(log)
     assert len(expected) > 2
@@ -359,7 +359,7 @@ def test_what_recovery_kept_is_there_after_a_power_loss(seed: int) -> None:
     assert recovered.recovery_point == 20
     after = manager(files.crashed(random.Random(seed))).get(partition)
     assert after is not None
-    after.update_high_watermark(after.log_end_offset)
+    after.offsets.update_high_watermark(after.log_end_offset)
     assert read_values(after) == kept
 
 

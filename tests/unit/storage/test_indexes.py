@@ -23,6 +23,7 @@ from millstream.model.errors import CorruptIndexError
 from millstream.storage.directory import SegmentLocation
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
+from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.offset_index import OffsetIndex
 from millstream.storage.time_index import TimeIndex
 
@@ -99,7 +100,7 @@ def test_indexes_have_their_full_size_while_the_segment_is_active(tmp_path: Path
     assert (directory / OFFSET_INDEX).stat().st_size == 10_485_760
     assert (directory / TIME_INDEX).stat().st_size == 10_485_756
     entries = offset_entries((directory / OFFSET_INDEX).read_bytes()[:800])
-    log.roll(now_ms=NOW_MS)
+    log.appender.roll(now_ms=NOW_MS)
     trimmed = offset_entries((directory / OFFSET_INDEX).read_bytes())
     assert entries[: len(trimmed)] == trimmed
     assert entries[len(trimmed)] == (0, 0)
@@ -290,19 +291,19 @@ def test_damaged_indexes_are_rebuilt_and_answer_the_same(
 ) -> None:
     log = filled(tmp_path)
     if not active:
-        log.roll(now_ms=NOW_MS)
+        log.appender.roll(now_ms=NOW_MS)
         append(log, b"last")
     values = read_values(log)
-    times = [log.offset_for_timestamp(NOW_MS + n) for n in range(70)]
-    largest = log.offset_of_max_timestamp()
+    times = [log.reader.offset_for_timestamp(NOW_MS + n) for n in range(70)]
+    largest = log.reader.offset_of_max_timestamp()
     close(log)
     directory = tmp_path / "orders-0"
     before = {path.name: path.read_bytes() for path in directory.glob("0*0.*index")}
     for path in directory.glob(f"{0:020d}*{extension}"):
         damage(path)
     log = reopen(tmp_path, ONE_SEGMENT)
-    assert log.offset_of_max_timestamp() == largest
-    assert [log.offset_for_timestamp(NOW_MS + n) for n in range(70)] == times
+    assert log.reader.offset_of_max_timestamp() == largest
+    assert [log.reader.offset_for_timestamp(NOW_MS + n) for n in range(70)] == times
     for offset in range(0, 100, 7):
         assert read_values(log, offset) == values[offset:]
     append(log, b"more")
@@ -316,15 +317,15 @@ def test_damaged_indexes_do_not_mislead_retention(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     log = filled(tmp_path)
-    log.roll(now_ms=NOW_MS)
+    log.appender.roll(now_ms=NOW_MS)
     append(log, b"last", timestamps=[NOW_MS + 100])
     close(log)
     damage(tmp_path / "orders-0" / TIME_INDEX)
     log = reopen(tmp_path, ONE_SEGMENT)
     week_ms = 7 * 24 * 3_600_000
-    assert log.delete_old_segments(now_ms=NOW_MS + week_ms) == 0
+    assert delete_old_segments(log, now_ms=NOW_MS + week_ms) == 0
     # An entry that is one millisecond off may delay retention by as much, and never hasten it.
-    assert log.delete_old_segments(now_ms=NOW_MS + week_ms + 57 + 2) == 1
+    assert delete_old_segments(log, now_ms=NOW_MS + week_ms + 57 + 2) == 1
 
 
 FOUR_BYTES = 1 << 32

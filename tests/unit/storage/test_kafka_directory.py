@@ -87,7 +87,7 @@ def test_every_record_is_there(directory: Path, clean: bool) -> None:
         for batch in read_batches(log, log.log_start_offset):
             batch.ensure_valid()
     assert log_of(manager, "trimmed").log_start_offset == 4
-    assert len(log_of(manager, "codecs").producers()) == 4
+    assert len(log_of(manager, "codecs").producers.active()) == 4
 
 
 def test_recovery_makes_the_files_that_kafka_made(directory: Path) -> None:
@@ -109,11 +109,11 @@ def test_a_clean_start_and_stop_changes_nothing(directory: Path) -> None:
 
 def test_aborted_transactions_are_known(directory: Path) -> None:
     log = log_of(start(directory), "moves")
-    read = log.read(
+    read = log.reader.read(
         0, max_bytes=1 << 20, upper_bound_offset=log.last_stable_offset, min_one_batch=True
     )
-    (producer,) = log.producers()
-    aborted = log.aborted_transactions(read)
+    (producer,) = log.producers.active()
+    aborted = log.reader.aborted_transactions(read)
     assert [a.producer_id for a in aborted] == [producer.producer_id] * 2
     committed = EXPECTED["moves read_committed"]
     dropped = [r for r in EXPECTED["moves read_uncommitted"] if r not in committed]
@@ -122,7 +122,7 @@ def test_aborted_transactions_are_known(directory: Path) -> None:
 
 def test_its_producers_go_on(directory: Path) -> None:
     log = log_of(start(directory), "moves")
-    (producer,) = log.producers()
+    (producer,) = log.producers.active()
     epoch = producer.producer_epoch + 1
     append(
         log, b"ours", epoch=log.latest_epoch, producer_id=producer.producer_id,
@@ -133,7 +133,7 @@ def test_its_producers_go_on(directory: Path) -> None:
         log, producer.producer_id, commit=True, producer_epoch=epoch,
         coordinator_epoch=producer.coordinator_epoch,
     )  # fmt: skip
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset
 
 

@@ -177,7 +177,7 @@ def test_a_log_start_that_its_checkpoint_lacks_is_where_the_epochs_begin(
     nobody could tell where a follower's log parts from this one there.
     """
     log = filled(tmp_path)
-    log.increment_log_start_offset(13)
+    log.truncation.increment_log_start_offset(13)
     log = reopen(tmp_path, clean=False, recovery_point=recovery_point)
     assert (log.log_start_offset, log.log_end_offset) == (13, 60)
     assert [log.end_offset_for_epoch(each).end_offset for each in (0, 1)] == [20, 40]
@@ -188,7 +188,7 @@ def test_a_log_start_is_where_the_epochs_begin_behind_a_segment_that_was_compact
 ) -> None:
     """Found by the crash twin: the first segment held nothing any more."""
     log = filled(tmp_path)
-    log.increment_log_start_offset(23)
+    log.truncation.increment_log_start_offset(23)
     close(log)
     bases = log.segment_base_offsets
     assert bases[1] < 23
@@ -201,7 +201,7 @@ def test_batches_from_before_there_were_epochs_stay(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     for n in range(3):
         data = values_batch([b"a"], base_offset=n, leader_epoch=-1 if n < 2 else 4).buffer
-        log.append_as_follower(bytes(data), now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(bytes(data), now_ms=NOW_MS)
     close(log)
     log = reopen(tmp_path, clean=False)
     assert log.log_start_offset == 0
@@ -214,7 +214,7 @@ def test_a_compacted_log_begins_before_its_first_batch(tmp_path: Path, rebuilt: 
     log = create_log(tmp_path)
     for offset in (7, 9):
         data = values_batch([b"a"], base_offset=offset, leader_epoch=3).buffer
-        log.append_as_follower(bytes(data), now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(bytes(data), now_ms=NOW_MS)
     if not rebuilt:
         close(log)  # which writes the epochs
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_a_log_that_ends_before_its_start_restarts_there(tmp_path: Path) -> None
     log = reopen(tmp_path, log_start_offset=100)
     assert (log.log_start_offset, log.log_end_offset) == (100, 100)
     assert log.segment_base_offsets == [100]
-    assert log.producers() == []
+    assert log.producers.active() == []
     append(log, b"a")
     assert read_values(log, 100) == [(100, b"a")]
 
@@ -350,7 +350,7 @@ def test_a_damaged_snapshot_is_dropped_and_the_log_read_instead(
     tmp_path: Path, damage: str
 ) -> None:
     log = filled(tmp_path)
-    before = log.producers()
+    before = log.producers.active()
     close(log)
     path = tmp_path / "orders-0" / f"{60:020d}.snapshot"
     data = bytearray(path.read_bytes())
@@ -365,7 +365,7 @@ def test_a_damaged_snapshot_is_dropped_and_the_log_read_instead(
     else:
         path.unlink()
     log = reopen(tmp_path)
-    assert log.producers() == before
+    assert log.producers.active() == before
 
 
 def test_snapshots_of_gone_segments_are_removed(tmp_path: Path) -> None:
@@ -385,8 +385,8 @@ def test_producers_idle_too_long_are_not_taken_over(tmp_path: Path) -> None:
     append(log, b"a", timestamps=[old], producer_id=1, producer_epoch=0, base_sequence=0)
     append(log, b"a", timestamps=[old + 1], producer_id=2, producer_epoch=0, base_sequence=0)
     close(log)
-    assert [p.producer_id for p in reopen(tmp_path).producers()] == [2]
-    assert [p.producer_id for p in reopen(tmp_path, clean=False).producers()] == [2]
+    assert [p.producer_id for p in reopen(tmp_path).producers.active()] == [2]
+    assert [p.producer_id for p in reopen(tmp_path, clean=False).producers.active()] == [2]
 
 
 def test_messages_of_older_formats_are_not_thrown_away(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_recovery_believes_the_file_where_an_epochs_first_batches_were_compacted
     config = TopicConfig({"cleanup.policy": "compact"})
     log = create_log(tmp_path, config)
     append(log, b"a", epoch=1)
-    log.skip_to(5, now_ms=NOW_MS)
+    log.appender.skip_to(5, now_ms=NOW_MS)
     append(log, b"b", epoch=2)
     close(log)
     path = tmp_path / "orders-0" / "leader-epoch-checkpoint"
@@ -444,7 +444,7 @@ def follow(log: Log, offset: int) -> None:
     """Append one batch that begins at ``offset``, as a leader has sent it."""
     batch = values_batch([b"%d" % offset * 30])
     batch.assign(base_offset=offset, leader_epoch=0)
-    log.append_as_follower(bytes(batch.buffer), now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(bytes(batch.buffer), now_ms=NOW_MS)
 
 
 def test_the_gaps_of_a_leader_that_was_compacted_once_end_no_log(tmp_path: Path) -> None:

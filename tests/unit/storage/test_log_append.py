@@ -36,7 +36,7 @@ def test_only_base_offset_and_leader_epoch_change(tmp_path: Path) -> None:
     append(log, b"first", epoch=4)
     batch = values_batch([b"second"])
     before = bytes(batch.buffer)
-    log.append_as_leader(batch, leader_epoch=4, now_ms=NOW_MS)
+    log.appender.append_as_leader(batch, leader_epoch=4, now_ms=NOW_MS)
     stored = bytes(read_batches(log, 1)[0].buffer)
     assert stored[:8] == (1).to_bytes(8, "big")
     assert stored[12:16] == (4).to_bytes(4, "big")
@@ -47,7 +47,7 @@ def test_a_read_only_batch_is_appended_too(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, b"first")
     batch = Batch(memoryview(bytes(values_batch([b"second"]).buffer)))
-    log.append_as_leader(batch, leader_epoch=3, now_ms=NOW_MS)
+    log.appender.append_as_leader(batch, leader_epoch=3, now_ms=NOW_MS)
     stored = read_batches(log, 1)[0]
     assert (stored.base_offset, stored.partition_leader_epoch) == (1, 3)
     assert stored.is_valid
@@ -135,7 +135,7 @@ def test_rolls_before_a_relative_offset_overflows(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     near = values_batch([b"a"], base_offset=2**31 - 1)
     far = values_batch([b"b"], base_offset=2**31)
-    log.append_as_follower(bytes(near.buffer) + bytes(far.buffer), now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(bytes(near.buffer) + bytes(far.buffer), now_ms=NOW_MS)
     assert log.segment_base_offsets == [0, 2**31]
     assert read_values(log, 2**31 - 1) == [(2**31 - 1, b"a"), (2**31, b"b")]
 
@@ -199,7 +199,7 @@ def test_follower_appends_what_the_leader_sends(tmp_path: Path) -> None:
     for n in range(30):
         append(leader, b"%d" % n, b"x" * 40, epoch=n // 10)
     for batch in read_batches(leader, 0, max_bytes=600):
-        follower.append_as_follower(bytes(batch.buffer), now_ms=NOW_MS)
+        follower.follower_appender.append_as_follower(bytes(batch.buffer), now_ms=NOW_MS)
     assert read_values(follower) == read_values(leader)
     assert follower.end_offset_for_epoch(1) == leader.end_offset_for_epoch(1) == (1, 40)
     assert len(follower.segment_base_offsets) > 3
@@ -211,7 +211,7 @@ def test_follower_takes_several_batches_over_a_roll_and_leaves_a_cut_one(tmp_pat
         bytes(values_batch([b"%d" % n * 100], base_offset=n, leader_epoch=2).buffer)
         for n in range(15)
     ]
-    result = log.append_as_follower(b"".join(batches)[:-10], now_ms=NOW_MS)
+    result = log.follower_appender.append_as_follower(b"".join(batches)[:-10], now_ms=NOW_MS)
     assert (result.base_offset, result.last_offset) == (0, 13)
     assert log.log_end_offset == 14
     assert len(log.segment_base_offsets) > 1
@@ -220,8 +220,12 @@ def test_follower_takes_several_batches_over_a_roll_and_leaves_a_cut_one(tmp_pat
 
 def test_follower_keeps_gaps_that_compaction_left(tmp_path: Path) -> None:
     log = create_log(tmp_path)
-    log.append_as_follower(bytes(values_batch([b"a"], base_offset=7).buffer), now_ms=NOW_MS)
-    log.append_as_follower(bytes(values_batch([b"b"], base_offset=90).buffer), now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(
+        bytes(values_batch([b"a"], base_offset=7).buffer), now_ms=NOW_MS
+    )
+    log.follower_appender.append_as_follower(
+        bytes(values_batch([b"b"], base_offset=90).buffer), now_ms=NOW_MS
+    )
     assert read_values(log) == [(7, b"a"), (90, b"b")]
     assert read_values(log, 50) == [(90, b"b")]
 
@@ -229,11 +233,11 @@ def test_follower_keeps_gaps_that_compaction_left(tmp_path: Path) -> None:
 def test_an_empty_log_of_a_follower_may_begin_inside_a_batch(tmp_path: Path) -> None:
     """The leader's log does, where records up to there were deleted: it sends the batch whole."""
     log = create_log(tmp_path)
-    log.truncate_fully_and_start_at(82, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(82, now_ms=NOW_MS)
     first = values_batch([b"a", b"b", b"c"], base_offset=81, leader_epoch=3)
     second = values_batch([b"d"], base_offset=84, leader_epoch=4)
     data = bytes(first.buffer) + bytes(second.buffer)
-    result = log.append_as_follower(data, now_ms=NOW_MS)
+    result = log.follower_appender.append_as_follower(data, now_ms=NOW_MS)
     assert (result.base_offset, result.last_offset) == (81, 84)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (82, 82, 85)
     assert log.segment_base_offsets == [81]
@@ -243,11 +247,11 @@ def test_an_empty_log_of_a_follower_may_begin_inside_a_batch(tmp_path: Path) -> 
 
 def test_what_would_begin_a_log_inside_a_batch_has_to_be_sound(tmp_path: Path) -> None:
     log = create_log(tmp_path)
-    log.truncate_fully_and_start_at(82, now_ms=NOW_MS)
+    log.truncation.truncate_fully_and_start_at(82, now_ms=NOW_MS)
     bad = bytearray(values_batch([b"a", b"b"], base_offset=81).buffer)
     bad[-2] ^= 1
     with pytest.raises(CorruptLogError):
-        log.append_as_follower(bytes(bad), now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(bytes(bad), now_ms=NOW_MS)
     assert (log.log_start_offset, log.log_end_offset) == (82, 82)
 
 
@@ -257,7 +261,7 @@ def test_follower_refuses_batches_that_do_not_follow(tmp_path: Path, offsets: li
     append(log, b"a", b"b")
     data = b"".join(bytes(values_batch([b"x"], base_offset=n).buffer) for n in offsets)
     with pytest.raises(KafkaError) as refused:
-        log.append_as_follower(data, now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(data, now_ms=NOW_MS)
     assert refused.value.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert log.log_end_offset == 2
 
@@ -268,7 +272,7 @@ def test_follower_refuses_a_bad_crc_before_anything_is_written(tmp_path: Path) -
     bad = bytearray(values_batch([b"b"], base_offset=1).buffer)
     bad[-2] ^= 1
     with pytest.raises(CorruptLogError):
-        log.append_as_follower(good + bad, now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(good + bad, now_ms=NOW_MS)
     assert (log.log_end_offset, log.size) == (0, 0)
 
 

@@ -90,8 +90,8 @@ def test_checkpoints(tmp_path: Path) -> None:
     other = create(manager, TopicPartition("other", 1))
     for _ in range(20):
         append(log, b"x" * 100)
-    log.update_high_watermark(15)
-    log.increment_log_start_offset(3)
+    log.offsets.update_high_watermark(15)
+    log.truncation.increment_log_start_offset(3)
     plan = other.flush_plan()
     assert plan is not None
     plan.run()
@@ -145,7 +145,7 @@ def test_deletion_renames_now_and_removes_after_the_delay(tmp_path: Path) -> Non
     manager = start(tmp_path)
     log = create(manager)
     append(log, b"a")
-    found = log.read(0, max_bytes=1000, upper_bound_offset=1, min_one_batch=True)
+    found = log.reader.read(0, max_bytes=1000, upper_bound_offset=1, min_one_batch=True)
     assert manager.delete(ORDERS, now_ms=NOW_MS)
     assert not manager.delete(ORDERS, now_ms=NOW_MS)
     (renamed,) = [p for p in tmp_path.iterdir() if p.is_dir()]
@@ -477,7 +477,7 @@ def test_a_move_of_a_log_that_was_truncated_fully_is_seen_through(tmp_path: Path
         if name == "one":
             append(log, TOPIC_ID)
         else:
-            log.truncate_fully_and_start_at(13, now_ms=NOW_MS)
+            log.truncation.truncate_fully_and_start_at(13, now_ms=NOW_MS)
         manager.close()
     manager = start(tmp_path / "one", tmp_path / "two", topic_id=TOPIC_ID)
     kept = manager.get(ORDERS)

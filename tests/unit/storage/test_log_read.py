@@ -22,6 +22,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.records.batch import header_at, iter_batches
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log, LogRead
+from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.open_files import OpenFiles
 
 
@@ -33,7 +34,7 @@ def read(
     bound: int | None = None,
     min_one_batch: bool = True,
 ) -> LogRead:
-    return log.read(
+    return log.reader.read(
         offset,
         max_bytes=max_bytes,
         upper_bound_offset=log.log_end_offset if bound is None else bound,
@@ -71,7 +72,7 @@ def test_large_and_small_batches_mixed_are_found_alike(tmp_path: Path, wait_for_
         append(log, *[b"x" * size] * chance.randrange(1, 4))
     held = {o: b for b in read_batches(log, 0) for o in range(b.base_offset, b.next_offset)}
     for offset in range(log.log_end_offset):
-        found = log.read(
+        found = log.reader.read(
             offset,
             max_bytes=100,
             upper_bound_offset=log.log_end_offset,
@@ -107,7 +108,7 @@ def test_nothing_at_or_beyond_the_upper_bound(tmp_path: Path) -> None:
 
 def test_outside_the_log_is_out_of_range(tmp_path: Path) -> None:
     log = filled(tmp_path)
-    log.increment_log_start_offset(5)
+    log.truncation.increment_log_start_offset(5)
     for offset in (-1, 0, 4, log.log_end_offset + 1):
         with pytest.raises(KafkaError) as refused:
             read(log, offset)
@@ -154,9 +155,13 @@ def test_an_upper_bound_in_the_middle_of_a_batch_leaves_the_batch_out(tmp_path: 
 def test_a_gap_leads_to_the_next_batch_and_the_next_segment(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     for n in (3, 10, 40):
-        log.append_as_follower(bytes(values_batch([b"x"], base_offset=n).buffer), now_ms=NOW_MS)
-    log.roll(now_ms=NOW_MS)
-    log.append_as_follower(bytes(values_batch([b"x"], base_offset=70).buffer), now_ms=NOW_MS)
+        log.follower_appender.append_as_follower(
+            bytes(values_batch([b"x"], base_offset=n).buffer), now_ms=NOW_MS
+        )
+    log.appender.roll(now_ms=NOW_MS)
+    log.follower_appender.append_as_follower(
+        bytes(values_batch([b"x"], base_offset=70).buffer), now_ms=NOW_MS
+    )
     assert offsets(read(log, 4)) == [10, 40]
     assert offsets(read(log, 41)) == [70]
     assert offsets(read(log, 60)) == [70]
@@ -167,8 +172,8 @@ def test_a_slice_outlives_deletion_truncation_elsewhere_and_close(tmp_path: Path
     found = read(log, 0)
     assert found.records is not None
     expected = found.records.read()
-    log.increment_log_start_offset(log.log_end_offset)
-    log.delete_old_segments(now_ms=NOW_MS)
+    log.truncation.increment_log_start_offset(log.log_end_offset)
+    delete_old_segments(log, now_ms=NOW_MS)
     assert found.records.read() == expected
     log.close()
     for path in (tmp_path / "orders-0").iterdir():
@@ -185,7 +190,7 @@ def test_few_open_files_are_enough_for_many_segments(tmp_path: Path, limit: int)
     slices = [read(log, offset) for offset in range(0, log.log_end_offset, 11)]
     assert len(environment.open_files) <= limit
     for timestamp in (NOW_MS - 1, NOW_MS, NOW_MS + 1):
-        found = log.offset_for_timestamp(timestamp)
+        found = log.reader.offset_for_timestamp(timestamp)
         assert (found is None) == (timestamp > NOW_MS)
     assert [value for _, value in read_values(log)][::2] == [b"%03d" % n for n in range(200)]
     for part in slices:

@@ -33,18 +33,18 @@ def begin(log: Log, producer_id: int, sequence: int = 0, *, count: int = 1) -> i
 
 def end(log: Log, producer_id: int, *, commit: bool) -> int:
     offset = append_marker(log, producer_id, commit=commit).base_offset
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return offset
 
 
 def aborted(log: Log, offset: int, max_bytes: int = 1 << 30) -> list[AbortedTransaction]:
-    read = log.read(
+    read = log.reader.read(
         offset,
         max_bytes=max_bytes,
         upper_bound_offset=log.last_stable_offset,
         min_one_batch=True,
     )
-    return log.aborted_transactions(read)
+    return log.reader.aborted_transactions(read)
 
 
 def test_last_stable_offset_is_the_oldest_open_transaction(tmp_path: Path) -> None:
@@ -66,9 +66,9 @@ def test_a_marker_counts_once_it_is_committed(tmp_path: Path) -> None:
     begin(log, 1)
     append_marker(log, 1, commit=True)
     assert log.last_stable_offset == 0
-    log.update_high_watermark(1)
+    log.offsets.update_high_watermark(1)
     assert log.last_stable_offset == 0
-    log.update_high_watermark(2)
+    log.offsets.update_high_watermark(2)
     assert log.last_stable_offset == 2
 
 
@@ -80,7 +80,7 @@ def test_a_transaction_beyond_the_high_watermark_does_not_hold_it(tmp_path: Path
         commit=False,
     )  # fmt: skip
     assert log.last_stable_offset == 1
-    log.update_high_watermark(2)
+    log.offsets.update_high_watermark(2)
     assert log.last_stable_offset == 1
 
 
@@ -155,7 +155,7 @@ def test_a_follower_notes_the_stable_offset_right_after_the_marker(tmp_path: Pat
     append(leader, b"plain")
     follower = create_log(tmp_path / "follower", ONE_SEGMENT)
     data = b"".join(bytes(batch.buffer) for batch in read_batches(leader, 0))
-    follower.append_as_follower(data, now_ms=NOW_MS)
+    follower.follower_appender.append_as_follower(data, now_ms=NOW_MS)
     name = "orders-0/00000000000000000000.txnindex"
     written = (tmp_path / "follower" / name).read_bytes()
     assert written == (tmp_path / "leader" / name).read_bytes()
@@ -167,7 +167,7 @@ def test_truncation_reopens_a_transaction_whose_marker_is_cut(tmp_path: Path) ->
     append(log, b"plain")
     begin(log, 1)
     marker = end(log, 1, commit=False)
-    log.truncate_to(marker, now_ms=NOW_MS)
+    log.truncation.truncate_to(marker, now_ms=NOW_MS)
     assert (log.high_watermark, log.last_stable_offset) == (2, 1)
     assert aborted(log, 0) == []
     end(log, 1, commit=True)

@@ -72,7 +72,7 @@ def test_a_broker_serves_what_was_converted(directory: Path) -> None:
     for topic in TOPICS:
         log = manager.get(TopicPartition(topic, 0))
         assert log is not None
-        log.update_high_watermark(log.log_end_offset)
+        log.offsets.update_high_watermark(log.log_end_offset)
         served = expected(topic)
         got: list[Record] = []
         for batch in read_batches(log, log.log_start_offset):
@@ -95,7 +95,7 @@ def test_look_ups_by_time_find_what_they_should(directory: Path, topic: str) -> 
     log = manager.get(TopicPartition(topic, 0))
     assert log is not None
     for record in expected(topic):
-        found = log.offset_for_timestamp(record.timestamp)
+        found = log.reader.offset_for_timestamp(record.timestamp)
         if record.timestamp >= 0:
             assert found is not None
             first = next(r for r in expected(topic) if r.timestamp >= record.timestamp)

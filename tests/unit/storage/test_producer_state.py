@@ -37,10 +37,10 @@ def write(
 def refused(
     log: Log, sequence: int, count: int = 1, *, epoch: int = 0, transactional: bool = False
 ) -> ErrorCode:
-    before = (log.log_end_offset, log.size, log.producers())
+    before = (log.log_end_offset, log.size, log.producers.active())
     with pytest.raises(KafkaError) as error:
         write(log, sequence, count, epoch=epoch, transactional=transactional)
-    assert (log.log_end_offset, log.size, log.producers()) == before
+    assert (log.log_end_offset, log.size, log.producers.active()) == before
     return error.value.error
 
 
@@ -149,11 +149,11 @@ def test_state_survives_a_restart(tmp_path: Path, clean: bool) -> None:
         write(log, sequence)
     append(log, b"t", producer_id=8, producer_epoch=1, base_sequence=4, is_transactional=True)
     append(log, b"plain")
-    before = log.producers()
+    before = log.producers.active()
     if clean:
         close(log)
     log = reopen(tmp_path, clean=clean)
-    assert log.producers() == before
+    assert log.producers.active() == before
     assert write(log, 29).duplicate
     assert write(log, 30).base_offset == 32
     assert refused(log, 32) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -174,10 +174,10 @@ def test_idle_producers_expire_and_open_transactions_keep_theirs(tmp_path: Path)
     write(log, 0)
     append(log, b"t", producer_id=8, producer_epoch=1, base_sequence=0, is_transactional=True)
     day_ms = 86_400_000
-    log.expire_producers(now_ms=NOW_MS + day_ms - 1)
-    assert [p.producer_id for p in log.producers()] == [7, 8]
-    log.expire_producers(now_ms=NOW_MS + day_ms)
-    assert [p.producer_id for p in log.producers()] == [8]
+    log.producers.expire(now_ms=NOW_MS + day_ms - 1)
+    assert [p.producer_id for p in log.producers.active()] == [7, 8]
+    log.producers.expire(now_ms=NOW_MS + day_ms)
+    assert [p.producer_id for p in log.producers.active()] == [8]
     assert write(log, 55).base_offset == 2
 
 
@@ -187,11 +187,11 @@ def test_of_too_many_producers_those_that_wrote_last_are_kept(tmp_path: Path) ->
     for producer_id in (91, 92, ID, 93):
         append(log, b"v", producer_id=producer_id, producer_epoch=0, base_sequence=0)
     append(log, b"v", producer_id=91, producer_epoch=0, base_sequence=1)
-    assert len(log.producer_entries()) == 5
-    log.forget_oldest_producers(3)
-    assert [p.producer_id for p in log.producers()] == [90, 91, 93]
-    log.forget_oldest_producers(0)
-    assert [p.producer_id for p in log.producers()] == [90]
+    assert len(log.producers.entries()) == 5
+    log.producers.forget_oldest(3)
+    assert [p.producer_id for p in log.producers.active()] == [90, 91, 93]
+    log.producers.forget_oldest(0)
+    assert [p.producer_id for p in log.producers.active()] == [90]
     assert log.last_stable_offset == 0
     assert write(log, 55).base_offset == 6
 
@@ -199,12 +199,12 @@ def test_of_too_many_producers_those_that_wrote_last_are_kept(tmp_path: Path) ->
 def test_what_producers_tells(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     write(log, 3, 2, epoch=1, transactional=True)
-    (producer,) = log.producers()
+    (producer,) = log.producers.active()
     assert producer.producer_id == ID
     assert (producer.producer_epoch, producer.last_sequence) == (1, 4)
     assert (producer.last_timestamp, producer.current_txn_first_offset) == (NOW_MS, 0)
     assert producer.coordinator_epoch == -1
     append_marker(log, ID, commit=True, producer_epoch=1, coordinator_epoch=6)
-    (producer,) = log.producers()
+    (producer,) = log.producers.active()
     assert (producer.coordinator_epoch, producer.current_txn_first_offset) == (6, -1)
     assert len(read_batches(log, 0)) == 2

@@ -43,7 +43,7 @@ def log(tmp_path: Path, files: SlowFiles) -> Log:
 
 def look(log: Log, offset: int, max_bytes: int = MAX_BYTES) -> ReadAhead | None:
     """Read without waiting for a disk; return what would have had to be waited for."""
-    found = log.read(
+    found = log.reader.read(
         offset,
         max_bytes=max_bytes,
         upper_bound_offset=log.log_end_offset,
@@ -67,7 +67,7 @@ def bring_in(log: Log, offset: int, max_bytes: int = MAX_BYTES) -> int:
 
 def read(log: Log, offset: int, max_bytes: int = MAX_BYTES) -> tuple[int, bool]:
     """Return the first base offset of a read, and whether all of it is in memory."""
-    found = log.read(
+    found = log.reader.read(
         offset,
         max_bytes=max_bytes,
         upper_bound_offset=log.log_end_offset,
@@ -226,7 +226,7 @@ def test_a_segment_that_is_cut_while_its_index_is_checked(tmp_path: Path) -> Non
     ahead = look(log, 4_711)
     assert ahead is not None
     ahead.run()
-    log.truncate_to(4_800, now_ms=0)
+    log.truncation.truncate_to(4_800, now_ms=0)
     append(log, b"new")
     bring_in(log, 4_711)
     assert read(log, 4_711)[0] == 4_711
@@ -256,7 +256,7 @@ def search_what_shrinks(root: str) -> None:
     (check,) = ahead.preparations
     assert isinstance(check, IndexCheck)
     check.run()
-    log.truncate_to(100, now_ms=0)
+    log.truncation.truncate_to(100, now_ms=0)
     close(log)
     assert check.detached.floor_position(4_711) > 0
     assert check.detached.time_floor_position(NOW_MS, 4_711) > 0

@@ -105,7 +105,7 @@ def test_a_segment_that_ends_gives_back_what_it_did_not_use(how: str) -> None:
     contents = files.contents(LOG)
     assert contents.reserved_end > contents.size
     if how == "roll":
-        log.roll(now_ms=0)
+        log.appender.roll(now_ms=0)
     else:
         log.close()
     assert contents.reserved_end == contents.size

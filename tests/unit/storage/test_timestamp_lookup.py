@@ -14,6 +14,7 @@ from millstream.model.errors import CorruptLogError, StorageError
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Buffer, File
 from millstream.storage.log import Log, ReadAhead, TimestampLookup, TimestampOffset
+from millstream.storage.log_retention import delete_old_segments
 
 CONFIG = TopicConfig({"internal.segment.bytes": "20000", "index.interval.bytes": "1000"})
 SEGMENTS = 30
@@ -63,7 +64,7 @@ def log(tmp_path: Path, files: CountedFiles) -> Log:
 
 
 def owners_part(log: Log, lookup: TimestampLookup) -> TimestampOffset | ReadAhead | None:
-    return log.look_up(lookup, wait_for_disk=False)
+    return log.reader.look_up(lookup, wait_for_disk=False)
 
 
 def answer(
@@ -118,13 +119,13 @@ def test_what_was_read_once_is_known(log: Log, files: CountedFiles) -> None:
     end = log.log_end_offset
     answer(log, files, NOW_MS + end)
     files.forget()
-    assert log.offset_for_timestamp(NOW_MS + end) is None
+    assert log.reader.offset_for_timestamp(NOW_MS + end) is None
     assert files.opened + files.mapped == []
 
 
 def test_it_reads_up_to_the_segment_that_answers(log: Log, files: CountedFiles) -> None:
     files.forget()
-    assert offset_of(log.offset_for_timestamp(NOW_MS)) == 0
+    assert offset_of(log.reader.offset_for_timestamp(NOW_MS)) == 0
     assert of_kind(list(set(files.opened)), ".timeindex") == 1
 
 
@@ -135,7 +136,7 @@ def test_a_log_that_was_written_since_it_was_opened_is_known(
     for number in range(200):
         append(log, b"x" * 2_000, timestamps=[NOW_MS + number])
     files.forget()
-    assert log.offset_for_timestamp(NOW_MS + 200) is None
+    assert log.reader.offset_for_timestamp(NOW_MS + 200) is None
     assert files.opened + files.mapped == []
     found, by_owner = answer(log, files, NOW_MS + 199)
     assert (offset_of(found), by_owner) == (199, [])
@@ -226,7 +227,7 @@ def test_segments_that_go_while_they_are_read(log: Log, files: CountedFiles) -> 
     second = owners_part(log, lookup)
     assert isinstance(second, ReadAhead)
     log.update_config(TopicConfig({"retention.ms": "-1", "retention.bytes": "200000"}))
-    assert log.delete_old_segments(now_ms=NOW_MS) > 0
+    assert delete_old_segments(log, now_ms=NOW_MS) > 0
     second.run()
     while isinstance(found := owners_part(log, lookup), ReadAhead):
         found.run()
@@ -239,7 +240,7 @@ def test_a_log_that_is_cut_while_it_is_read(log: Log) -> None:
         ahead = owners_part(log, lookup)
         assert isinstance(ahead, ReadAhead)
         ahead.run()
-    log.truncate_to(90, now_ms=NOW_MS)
+    log.truncation.truncate_to(90, now_ms=NOW_MS)
     append(log, b"x" * 2_000, timestamps=[NOW_MS + 500])
     while isinstance(found := owners_part(log, lookup), ReadAhead):
         found.run()

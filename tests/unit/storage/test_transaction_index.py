@@ -32,7 +32,7 @@ def filled(root: Path, environment: LogEnvironment | None = None) -> Log:
                 append_marker(log, producer, commit=number % 3 == 0)
     for producer in range(1, PRODUCERS + 1):
         append_marker(log, producer, commit=False)
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     assert len(log.segment_base_offsets) > 5
     return log
 
@@ -45,7 +45,7 @@ def indexes(root: Path) -> list[Path]:
 
 
 def ask(log: Log, offset: int, *, wait_for_disk: bool = False) -> LogRead:
-    return log.read(
+    return log.reader.read(
         offset,
         max_bytes=300,
         upper_bound_offset=log.last_stable_offset,
@@ -159,7 +159,7 @@ def test_an_active_segment_whose_index_is_damaged_is_recovered(tmp_path: Path) -
     log = create_log(tmp_path)
     append(log, b"t", producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
     append_marker(log, 1, commit=False)
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     expected = all_aborted(log)
     close(log)
     path = tmp_path / "orders-0" / f"{0:020d}.txnindex"
@@ -180,11 +180,11 @@ def cut_back(root: Path, damage: bool) -> list[list[AbortedTransaction]]:
     offset = int(path.stem) + 5
     if damage:
         path.write_bytes(cut(path.read_bytes()))
-    log.truncate_to(offset, now_ms=NOW_MS)
+    log.truncation.truncate_to(offset, now_ms=NOW_MS)
     append(log, b"new", producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)
     for producer in (1, 2, 3, 9):
         append_marker(log, producer, commit=False)
-    log.update_high_watermark(log.log_end_offset)
+    log.offsets.update_high_watermark(log.log_end_offset)
     return all_aborted(log)
 
 

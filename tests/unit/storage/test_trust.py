@@ -99,7 +99,7 @@ def damaged(tmp_path: Path) -> None:
         builder = BatchBuilder()
         builder.append(0, None, value)
         batch = Batch(memoryview(bytearray(builder.build())))
-        log.append_as_leader(batch, leader_epoch=0, now_ms=0)
+        log.appender.append_as_leader(batch, leader_epoch=0, now_ms=0)
     write_trust(FILES, manager, 17)
     killed(manager)
     path = tmp_path / "logs" / "t-0" / f"{0:020}.log"

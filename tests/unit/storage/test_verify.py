@@ -54,7 +54,7 @@ def fill(log: Log) -> None:
             sequences[producer] += 1
             if producer == 1 and n < 50:
                 append_marker(log, 1, commit=n % 2 == 0)
-                log.update_high_watermark(log.log_end_offset)
+                log.offsets.update_high_watermark(log.log_end_offset)
 
 
 @pytest.fixture

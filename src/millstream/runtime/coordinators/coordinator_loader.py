@@ -52,7 +52,9 @@ async def load(log: Log, shard: Shard, offload: Offload) -> int:
     offset, end = log.log_start_offset, log.log_end_offset
     count = 0
     while offset < end:
-        read = log.read(offset, max_bytes=SLICE_BYTES, upper_bound_offset=end, min_one_batch=True)
+        read = log.reader.read(
+            offset, max_bytes=SLICE_BYTES, upper_bound_offset=end, min_one_batch=True
+        )
         records = read.records
         if records is None:
             break  # compaction left nothing up to the end

@@ -250,7 +250,7 @@ class ShardDriver(Generic[S]):
             self._writes.check_end(end)
             producer_id = end.producer.producer_id
             # Whoever is verified now is verified for what ends here.
-            self.partition.log.producer_state.forget_verification(producer_id)
+            self.partition.log.producers.state.forget_verification(producer_id)
             shard.end_transaction(producer_id, committed=end.committed)
             self._next_record_offset += 1
             self._writes.add_end(end)

@@ -204,7 +204,7 @@ class CoordinatorWrites:
             if newest.end is not None and end.coordinator_epoch < newest.end.coordinator_epoch:
                 raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
         if newest is None or newest.end is None:
-            self._partition.log.producer_state.check_marker(
+            self._partition.log.producers.state.check_marker(
                 producer_id=producer.producer_id,
                 producer_epoch=producer.producer_epoch,
                 coordinator_epoch=end.coordinator_epoch,
@@ -221,7 +221,7 @@ class CoordinatorWrites:
                 raise _fenced(producer)
             if newest.end is None and producer == newest.producer:
                 return  # it goes on with what is queued
-        producers = self._partition.log.producer_state
+        producers = self._partition.log.producers.state
         if not verified.is_required:
             # The log refuses no batch of a coordinator: that would cost it its state.
             if newest is None:

@@ -171,11 +171,11 @@ class LogMaintenance:
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in self._partitions:
-            partition.log.expire_producers(now_ms=now_ms)
+            partition.log.producers.expire(now_ms=now_ms)
 
     def _bound_producers(self) -> None:
         """Where too many producers are remembered, forget the oldest of the fullest partitions."""
-        counts = [len(partition.log.producer_entries()) for partition in self._partitions]
+        counts = [len(partition.log.producers.entries()) for partition in self._partitions]
         if sum(counts) <= self._max_producers:
             return
         most = max(counts)
@@ -183,5 +183,5 @@ class LogMaintenance:
             most //= 2
         log.warning("more than %d producer ids: forgetting the oldest", self._max_producers)
         for partition in self._partitions:
-            if len(partition.log.producer_entries()) > most:
-                partition.log.forget_oldest_producers(most)
+            if len(partition.log.producers.entries()) > most:
+                partition.log.producers.forget_oldest(most)

@@ -226,7 +226,7 @@ class ReplicaMover:
         """Return what comes next; the copy is in line with the replica then."""
         self._cut(move)
         source, future = move.source, move.future
-        read = source.read(
+        read = source.reader.read(
             future.log_end_offset,
             max_bytes=COPY_BYTES,
             upper_bound_offset=source.log_end_offset,
@@ -235,21 +235,23 @@ class ReplicaMover:
         )
         nothing = read.records is None and read.cold is None
         if nothing and future.log_end_offset < source.log_end_offset:
-            future.skip_to(source.log_end_offset, now_ms=self._clock.now_ms())
+            future.appender.skip_to(source.log_end_offset, now_ms=self._clock.now_ms())
         return read
 
     def _cut(self, move: _Move) -> None:
         """Cut off the copy what the replica has not got, or not any more."""
         source, future, now_ms = move.source, move.future, self._clock.now_ms()
         if future.log_end_offset < source.log_start_offset:
-            future.truncate_fully_and_start_at(source.log_start_offset, now_ms=now_ms)
+            future.truncation.truncate_fully_and_start_at(source.log_start_offset, now_ms=now_ms)
         while future.latest_epoch >= 0:
             known = source.end_offset_for_epoch(future.latest_epoch)
             if not 0 <= known.end_offset < future.log_end_offset:
                 break
-            future.truncate_to(max(known.end_offset, future.log_start_offset), now_ms=now_ms)
+            future.truncation.truncate_to(
+                max(known.end_offset, future.log_start_offset), now_ms=now_ms
+            )
         if future.log_end_offset > source.log_end_offset:
-            future.truncate_to(source.log_end_offset, now_ms=now_ms)
+            future.truncation.truncate_to(source.log_end_offset, now_ms=now_ms)
 
     async def _copy_some(self, move: _Move) -> int:
         """Copy once, off the loop; return how many bytes."""
@@ -357,4 +359,4 @@ def _transfer(records: FileSlice, source: str, future: Log, now_ms: int) -> None
         data = records.read()
     except OSError as error:
         raise StorageError(source, f"reading failed: {error}") from error
-    future.append_as_follower(data, now_ms=now_ms)
+    future.follower_appender.append_as_follower(data, now_ms=now_ms)

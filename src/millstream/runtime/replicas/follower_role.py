@@ -141,7 +141,9 @@ class FollowerRole:
                     self._truncate(offset, data, loses_committed=loses_committed)
                 case RestartAt(offset):
                     log.info("%s: the leader's log begins at %d", self._name, offset)
-                    kept.truncate_fully_and_start_at(offset, now_ms=self._context.clock.now_ms())
+                    kept.truncation.truncate_fully_and_start_at(
+                        offset, now_ms=self._context.clock.now_ms()
+                    )
                 case ReadState():
                     self._context.read_state(self.partition.topic_partition)
                 case _:
@@ -187,7 +189,7 @@ class FollowerRole:
             self.partition.commit(high_watermark, UNKNOWN_SIZE)
         start = min(data.log_start_offset, own.high_watermark)
         if start > own.log_start_offset:
-            kept.increment_log_start_offset(start)
+            kept.truncation.increment_log_start_offset(start)
 
     def _truncate(self, offset: Offset, data: PartitionData, *, loses_committed: bool) -> None:
         """Cut the log, in one step or in two with a flush between them: the leader is asked again
@@ -208,9 +210,9 @@ class FollowerRole:
                 ": below the high watermark" if loses_committed else "",
             )
         now_ms = self._context.clock.now_ms()
-        self._is_cutting = kept.begin_truncation(offset, now_ms=now_ms)
+        self._is_cutting = kept.truncation.begin_truncation(offset, now_ms=now_ms)
         if not self._is_cutting:
-            kept.truncate_to(offset, now_ms=now_ms)
+            kept.truncation.truncate_to(offset, now_ms=now_ms)
         self.waits_for_flush = True
         self.partition.flush_soon()
         self.partition.wake_readers()

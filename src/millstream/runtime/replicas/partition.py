@@ -157,7 +157,7 @@ class Partition:
         """Begin to lead a partition that has no other replica. Raises StorageError."""
         self.log.assign_epoch_start(self.leader_epoch)
         # What recovery kept is as safe as it gets: a broker on its own commits it at once.
-        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.offsets.update_high_watermark(self.log.log_end_offset)
 
     def take_over(self, before: Partition) -> None:
         """Go on where another role of the same log ended."""
@@ -292,7 +292,7 @@ class Partition:
         ) -> AppendResult:
             self._check_write(acks)
             if is_required:
-                self.log.check_verified(prepared, verified, bumps_epoch=bumps_epoch)
+                self.log.appender.check_verified(prepared, verified, bumps_epoch=bumps_epoch)
             return self.append(prepared, self._clock.now_ms())
 
         return transactions.append(batch, transactional_id, version, self.limits, append)
@@ -313,7 +313,7 @@ class Partition:
             if new_verifier is None:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "nothing verifies transactions")
             verification = TransactionVerification(
-                new_verifier(), self._clock, self.topic_partition, lambda: self.log.producer_state
+                new_verifier(), self._clock, self.topic_partition, lambda: self.log.producers.state
             )
             self._transactional = TransactionalAppends(verification, self._preparer)
         return self._transactional
@@ -328,7 +328,9 @@ class Partition:
         if self._gone is not None:
             raise self._gone
         try:
-            result = self.log.append_as_leader(batch, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            result = self.log.appender.append_as_leader(
+                batch, leader_epoch=self.leader_epoch, now_ms=now_ms
+            )
         except KafkaError:
             raise
         except Exception as error:
@@ -433,7 +435,7 @@ class Partition:
         outcome: Deferred[Offset] = Deferred()
         try:
             self._check_write(-1)
-            result = self.log.append_marker(
+            result = self.log.appender.append_marker(
                 marker,
                 leader_epoch=self.leader_epoch,
                 now_ms=self._clock.now_ms(),
@@ -469,7 +471,7 @@ class Partition:
         """
         try:
             before = self.log.log_end_offset
-            self.log.append_as_follower(records, now_ms=self._clock.now_ms())
+            self.log.follower_appender.append_as_follower(records, now_ms=self._clock.now_ms())
         except StorageError as error:
             raise self.disk_failed(error) from error
         self._unflushed_records += self.log.log_end_offset - before
@@ -520,7 +522,7 @@ class Partition:
     ) -> LogRead:
         """Read whole batches that a consumer may see; OFFSET_OUT_OF_RANGE outside the log.
 
-        Not to ``wait_for_disk`` may return what has to be read ahead, see ``Log.read``.
+        Not to ``wait_for_disk`` may return what has to be read ahead, see ``LogReader.read``.
         """
         log = self.log
         if isolation == READ_ALL:
@@ -530,7 +532,7 @@ class Partition:
         else:
             bound = log.offsets.high_watermark
         try:
-            return log.read(
+            return log.reader.read(
                 fetch_offset,
                 max_bytes=max_bytes,
                 upper_bound_offset=bound,
@@ -574,7 +576,7 @@ class Partition:
     def producers(self) -> list[ActiveProducer]:
         """Return the producers remembered, by id. Refused as :meth:`refusal_to_answer` says."""
         self.check_may_answer()
-        return self.log.producers()
+        return self.log.producers.active()
 
     def check_may_answer(self) -> None:
         """Raise what :meth:`refusal_to_answer` returns, if anything."""
@@ -604,7 +606,7 @@ class Partition:
                 f"cannot delete before {target}: the high watermark is {self.log.high_watermark}",
             )
         try:
-            self.log.increment_log_start_offset(target)
+            self.log.truncation.increment_log_start_offset(target)
         except Exception as error:
             raise self._refusal_after(error, ErrorCode.KAFKA_STORAGE_ERROR) from error
         self.wake_readers()
@@ -746,10 +748,10 @@ class Partition:
 
     def commit(self, high_watermark: Offset, readable_bytes: int) -> None:
         """Move the high watermark up, which makes so many more bytes readable."""
-        log = self.log
-        if high_watermark <= log.offsets.high_watermark:
+        offsets = self.log.offsets
+        if high_watermark <= offsets.high_watermark:
             return
-        log.update_high_watermark(high_watermark)
+        offsets.update_high_watermark(high_watermark)
         self._unannounced_bytes -= readable_bytes
         if self.fetch_waiters:
             # What ends a transaction, as a follower hears of it, makes more than itself readable.
@@ -763,7 +765,7 @@ class Partition:
     async def _look_up(self, lookup: TimestampLookup) -> TimestampOffset | None:
         while True:
             try:
-                found = self.log.look_up(lookup, wait_for_disk=False)
+                found = self.log.reader.look_up(lookup, wait_for_disk=False)
                 if not isinstance(found, ReadAhead):
                     return found
                 await self._offload.run(f"look up {found.log_directory}", found.run)

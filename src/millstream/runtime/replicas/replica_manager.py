@@ -76,7 +76,7 @@ class ReplicaManager:
         and a leader asked about them would send the follower in a circle. Raises StorageError.
         """
         kept = partition.log
-        kept.truncate_to(kept.log_end_offset, now_ms=self.context.clock.now_ms())
+        kept.truncation.truncate_to(kept.log_end_offset, now_ms=self.context.clock.now_ms())
         partition.leader_epoch = state.leader_epoch
         role = partition.following = FollowerRole(partition, state, self.context)
         if state.leader != NO_LEADER and not self._stopped:

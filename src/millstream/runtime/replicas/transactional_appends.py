@@ -9,7 +9,7 @@ transaction of its own epoch is appended at once.
 
 A marker that comes while the coordinator is asked makes the answer worthless, for it may be about
 the transaction that has ended: the coordinator is asked again. When a batch is due it is checked
-once more (``Log.check_verified``). Kafka: ``ReplicaManager.handleProduceAppend``.
+once more (``LogAppender.check_verified``). Kafka: ``ReplicaManager.handleProduceAppend``.
 """
 
 from __future__ import annotations

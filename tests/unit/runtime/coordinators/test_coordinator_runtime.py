@@ -105,7 +105,9 @@ def sync(site: Site, member_id: str, generation_id: int = 1) -> Deferred[SyncGro
 def batches_in(site: Site, index: int = 0) -> list[int]:
     """Return the number of records of each batch in a partition."""
     log = site.partitions.get("__consumer_offsets", index).log
-    read = log.read(0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True)
+    read = log.reader.read(
+        0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True
+    )
     assert isinstance(read.records, FileSlice)
     return [batch.count for batch in iter_batches(read.records.read())]
 
@@ -230,7 +232,7 @@ def test_a_failing_disk_is_not_the_coordinator_any_more(
     def refuse(*_args: object, **_options: object) -> None:
         raise StorageError(partition.log.log_directory, "no space left")
 
-    monkeypatch.setattr(type(partition.log), "append_as_leader", refuse)
+    monkeypatch.setattr(type(partition.log.appender), "append_as_leader", refuse)
     reply = commit(site, 2)
     site.clock.settle()
     assert error_of(reply) is ErrorCode.NOT_COORDINATOR
@@ -242,13 +244,13 @@ def test_a_failed_write_is_taken_back(open_site: OpenSite, monkeypatch: pytest.M
     site = open_site()
     commit(site, 1)
     site.clock.settle()
-    log_type = type(site.partitions.get("__consumer_offsets", 0).log)
+    appender_type = type(site.partitions.get("__consumer_offsets", 0).log.appender)
 
     def refuse(*_args: object, **_options: object) -> None:
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
 
     with monkeypatch.context() as patch:
-        patch.setattr(log_type, "append_as_leader", refuse)
+        patch.setattr(appender_type, "append_as_leader", refuse)
         reply = commit(site, 2)
         site.clock.settle()
     assert error_of(reply) is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -386,7 +388,7 @@ def test_transactions_in_the_log_count_when_committed(open_site: OpenSite) -> No
             producer_epoch=0,
             timestamp_ms=0,
         )
-        partition.log.append_marker(marker, leader_epoch=0, now_ms=0)
+        partition.log.appender.append_marker(marker, leader_epoch=0, now_ms=0)
     site = open_site()
     site.groups.start()
     assert offsets(site) == {"before": 1, "in": 9}

@@ -33,6 +33,7 @@ from millstream.protocol.messages.coordinator_records import GroupMetadataKey, O
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
+from millstream.storage.log_appender import LogAppender
 
 TOPIC = "__tasks"
 TARGET = BrokerId(2)
@@ -269,7 +270,7 @@ def test_a_failed_write_is_taken_back_whoever_cannot_be_told(
 
     site = open_site()
     with monkeypatch.context() as patch, caplog.at_level(logging.CRITICAL):
-        patch.setattr(type(site.partitions.get(TOPIC, 0).log), "append_as_leader", refuse)
+        patch.setattr(LogAppender, "append_as_leader", refuse)
         reply = site.begin("a")
         reply.on_done(fault)
         site.clock.settle()
@@ -302,7 +303,7 @@ def test_an_answer_for_a_state_that_was_given_up_is_dropped(
         raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(site.partitions.get(TOPIC, 0).log), "append_as_leader", refuse)
+        patch.setattr(LogAppender, "append_as_leader", refuse)
         site.begin("b")
         site.clock.settle()
     assert [each.name for each in site.sent] == ["a", "a"], "b was not sent, and a is owed still"

@@ -111,7 +111,7 @@ def test_a_log_that_was_cut_meanwhile_is_flushed_again() -> None:
     site.offload.held = True
     site.clock.advance(1_000)
     log = site.partition().log
-    log.truncate_to(bases[1] + 1, now_ms=site.clock.now_ms())
+    log.truncation.truncate_to(bases[1] + 1, now_ms=site.clock.now_ms())
     site.offload.held = False
     site.offload.release()
     assert recovery_point(site) == 0

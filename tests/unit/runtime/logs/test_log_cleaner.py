@@ -62,7 +62,7 @@ class Cleaned:
         found: list[int] = []
         offset = 0
         while offset < log.log_end_offset:
-            read = log.read(
+            read = log.reader.read(
                 offset, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset,
                 min_one_batch=True,
             )  # fmt: skip
@@ -158,7 +158,7 @@ def test_a_log_that_is_cut_while_it_is_cleaned_stays_as_it_was_cut() -> None:
     cleaned.cleaner.start()
     cleaned.offload.release()  # the map is built
     log = cleaned.site.partition().log
-    log.truncate_to(9, now_ms=cleaned.site.clock.now_ms())
+    log.truncation.truncate_to(9, now_ms=cleaned.site.clock.now_ms())
     for _ in range(5):
         cleaned.offload.release()
     assert not cleaned.cleaner.busy
@@ -176,7 +176,7 @@ def test_a_truncation_takes_the_checkpoint_back() -> None:
     cleaned.site.clock.settle()
     log = cleaned.site.partition().log
     assert cleaned.cleaner.first_dirty_offset(T0) == log.segment_base_offsets[-1]
-    log.truncate_to(10, now_ms=cleaned.site.clock.now_ms())
+    log.truncation.truncate_to(10, now_ms=cleaned.site.clock.now_ms())
     assert cleaned.cleaner.first_dirty_offset(T0) == 10
 
 

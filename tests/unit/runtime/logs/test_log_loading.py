@@ -55,7 +55,7 @@ def check(manager: LogManager) -> None:
     for log in manager.logs():
         index = log.topic_partition.partition
         assert read_values(log) == [(n, b"%d-%d" % (index, n) * 5) for n in range(30)]
-        assert [p.last_sequence for p in log.producers()] == [29]
+        assert [p.last_sequence for p in log.producers.active()] == [29]
 
 
 def test_each_directory_has_its_threads(crashed: Path) -> None:

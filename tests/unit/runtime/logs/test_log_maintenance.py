@@ -239,9 +239,9 @@ def test_producers_are_forgotten_when_their_time_is_over() -> None:
     site.create()
     append(site.partition(), b"a", producer_id=5, producer_epoch=0, base_sequence=0)
     site.clock.advance(23 * HOUR_MS)
-    assert len(site.partition().log.producer_entries()) == 1
+    assert len(site.partition().log.producers.entries()) == 1
     site.clock.advance(2 * HOUR_MS)
-    assert len(site.partition().log.producer_entries()) == 0
+    assert len(site.partition().log.producers.entries()) == 0
 
 
 def test_too_many_producers_are_forgotten_where_they_are_most(
@@ -257,8 +257,8 @@ def test_too_many_producers_are_forgotten_where_they_are_most(
         sequence = 1 if producer_id == 0 and busy.log.log_end_offset > 0 else 0
         append(busy, b"a", producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
     site.clock.advance(10_000)
-    assert len(quiet.log.producer_entries()) == 4
-    left = [producer.producer_id for producer in busy.log.producers()]
+    assert len(quiet.log.producers.entries()) == 4
+    left = [producer.producer_id for producer in busy.log.producers.active()]
     assert 0 in left
     assert left == [0, *range(31 - len(left), 30)]
     assert len(left) + 4 <= 20

@@ -219,8 +219,8 @@ def test_offsets_that_compaction_has_left_empty_are_left_out(site: LogSite) -> N
     partition = site.partition()
     for offset in (5, 9):
         append(partition, b"v", b"v")
-        partition.log.skip_to(offset, now_ms=site.clock.now_ms())
-    partition.log.update_high_watermark(9)
+        partition.log.appender.skip_to(offset, now_ms=site.clock.now_ms())
+    partition.log.offsets.update_high_watermark(9)
     site.clock.settle()
     mover_of(site).move(partition, other(site.directory_of("t")))
     site.clock.settle()
@@ -304,9 +304,9 @@ def test_what_the_replica_has_cut_off_is_cut_off_the_copy(site: LogSite) -> None
     fill(partition, 10)
     log = partition.log
     future = site.log_manager.begin_move(log, "/two", now_ms=site.clock.now_ms())
-    future.append_as_follower(read_all(partition), now_ms=site.clock.now_ms())
-    log.update_high_watermark(4)
-    log.truncate_to(4, now_ms=site.clock.now_ms())
+    future.follower_appender.append_as_follower(read_all(partition), now_ms=site.clock.now_ms())
+    log.offsets.update_high_watermark(4)
+    log.truncation.truncate_to(4, now_ms=site.clock.now_ms())
     partition.leader_epoch = 2
     log.assign_epoch_start(2)
     for number in range(9):
@@ -320,7 +320,7 @@ def test_what_the_replica_has_cut_off_is_cut_off_the_copy(site: LogSite) -> None
 
 def read_all(partition: Partition) -> bytes:
     log = partition.log
-    found = log.read(
+    found = log.reader.read(
         0, max_bytes=1 << 30, upper_bound_offset=log.log_end_offset, min_one_batch=True
     )
     assert found.records is not None

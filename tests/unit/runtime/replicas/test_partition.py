@@ -19,7 +19,10 @@ from millstream.records.limits import RecordsRefusedError
 from millstream.records.validation import OPENED_BYTES
 from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
 from millstream.runtime.replicas.waiters import FetchWaiter
-from millstream.storage.log import AppendResult, Log
+from millstream.storage.log import AppendResult
+from millstream.storage.log_appender import LogAppender
+from millstream.storage.log_reader import LogReader
+from millstream.storage.log_truncation import LogTruncation
 
 T = TypeVar("T")
 
@@ -466,8 +469,9 @@ def test_nothing_but_an_error_of_kafkas_leaves_a_partition(
 
     partition = make(site, flush_policy="os")
     found = append(partition, b"a")
-    for name in ("append_as_leader", "read", "increment_log_start_offset"):
-        monkeypatch.setattr(Log, name, fail)
+    monkeypatch.setattr(LogAppender, "append_as_leader", fail)
+    monkeypatch.setattr(LogReader, "read", fail)
+    monkeypatch.setattr(LogTruncation, "increment_log_start_offset", fail)
     for call in (
         lambda: append(partition, b"b"),
         lambda: produce(partition, batch(b"b")),
@@ -489,7 +493,7 @@ def test_an_error_of_the_machine_that_storage_let_through_takes_the_directory_of
         raise OSError(5, "read fails")
 
     partition = make(site, flush_policy="os")
-    monkeypatch.setattr(Log, "read", fail)
+    monkeypatch.setattr(LogReader, "read", fail)
     assert refusal(read, partition) is ErrorCode.KAFKA_STORAGE_ERROR
     assert site.failed_directories == ["/logs"]
 
@@ -568,7 +572,7 @@ def test_a_look_up_that_fails_takes_the_directory_offline(
 def test_a_look_up_ends_with_the_leadership(site: LogSite) -> None:
     partition = make(site, flush_policy="os", segment_bytes="1048576")
     append(partition, b"a")
-    partition.log.roll(now_ms=0)
+    partition.log.appender.roll(now_ms=0)
     site.offload.held = True
     found = partition.offset_for_timestamp(1)
     assert not found.done

@@ -45,7 +45,7 @@ from millstream.protocol.messages.produce import (
 )
 from millstream.runtime.replicas.replica_manager import CONTACT_INTERVAL_MS
 from millstream.runtime.replicas.waiters import FetchWaiter
-from millstream.storage.log import Log
+from millstream.storage.follower_appender import FollowerAppender
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -224,7 +224,7 @@ def test_a_follower_without_records_beyond_its_leaders_end_comes_back_to_it() ->
     kept = site[3].partition.log
     assert (kept.log_start_offset, kept.log_end_offset) == (10, 10)
     site.kill(1)
-    site[2].partition.log.truncate_to(4, now_ms=0)
+    site[2].partition.log.truncation.truncate_to(4, now_ms=0)
     site.controller.elect(2, 2)  # unclean
     site.advance(2_000)
     written = [site[2].produce(b"new %d" % each, acks=1) for each in range(8)]
@@ -1008,7 +1008,7 @@ def test_what_could_not_be_appended_is_asked_for_again(
         raise error("not appended")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Log, "append_as_follower", broken)
+        patch.setattr(FollowerAppender, "append_as_follower", broken)
         site[1].produce(b"one")
         site.advance(1_000)
         assert ends(site) == [1, 0, 0]
