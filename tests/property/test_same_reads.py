@@ -13,6 +13,7 @@ from tests.unit.runtime.logs.test_replica_mover import values
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 
 WAYS = (
     {"flush_policy": "ack"},
@@ -75,7 +76,7 @@ class Run:
         elif kind == "delete":
             log = partition.log
             span = partition.high_watermark - log.log_start_offset
-            partition.delete_records_before(log.log_start_offset + number % (span // 4 + 1))
+            delete_records_before(partition, log.log_start_offset + number % (span // 4 + 1))
             site.log_manager.delete_old_segments(now_ms=BASE_MS)
         else:
             if kind == "restart":

@@ -32,6 +32,7 @@ from millstream.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.runtime.services import Services
 
 NO_LOW_WATERMARK: Final = -1
@@ -103,7 +104,7 @@ def _delete(
     try:
         partition = services.partitions.get(topic, index)
         _check_policy(services, topic)
-        log_start_offset = partition.delete_records_before(offset)
+        log_start_offset = delete_records_before(partition, offset)
     except KafkaError as error:
         return _refused(index, error)
     deleted: Deferred[KafkaError | None] = Deferred()

@@ -21,6 +21,7 @@ from millstream.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from millstream.runtime.replicas.partition_requests import active_producers
 from millstream.runtime.services import Services
 
 
@@ -68,7 +69,7 @@ def _check_topic(services: Services, name: str, access: Access | None) -> None:
 
 def _describe(services: Services, topic: str, index: int) -> PartitionResponse:
     try:
-        producers = services.partitions.get(topic, index).producers()
+        producers = active_producers(services.partitions.get(topic, index))
     except KafkaError as error:
         return _refused(index, error)
     return PartitionResponse(

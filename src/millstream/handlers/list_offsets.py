@@ -48,6 +48,7 @@ from millstream.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from millstream.runtime.replicas.partition import READ_COMMITTED, READ_UNCOMMITTED, Partition
+from millstream.runtime.replicas.partition_requests import offset_for_timestamp
 from millstream.runtime.services import Services
 from millstream.storage.log import TimestampOffset
 
@@ -203,9 +204,9 @@ class _Lookup:
             raise refusal
         self._partition = partition
         if timestamp >= 0:
-            return partition.offset_for_timestamp(timestamp)
+            return offset_for_timestamp(partition, timestamp)
         if timestamp == MAX_TIMESTAMP:
-            return partition.offset_for_timestamp(None)
+            return offset_for_timestamp(partition, None)
         return Deferred.of(None)
 
     def _settle(self, found: Deferred[TimestampOffset | None]) -> None:

@@ -28,6 +28,7 @@ from millstream.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from millstream.runtime.replicas.partition_requests import end_of_epoch
 from millstream.runtime.services import Services
 
 
@@ -75,7 +76,7 @@ def _look_up(services: Services, topic: str, wanted: OffsetForLeaderPartition) -
     try:
         partition = services.partitions.get(topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        end = partition.end_of_epoch(wanted.leader_epoch)
+        end = end_of_epoch(partition, wanted.leader_epoch)
     except KafkaError as error:
         return _refused(wanted, error)
     return EpochEndOffset(

@@ -16,6 +16,7 @@ from millstream.protocol.messages.write_audit_log import (
 )
 from millstream.records.batch import Batch, header_at
 from millstream.runtime.pauses import at_most
+from millstream.runtime.replicas.committed_appends import append_internal
 from millstream.runtime.services import Services
 
 
@@ -34,7 +35,7 @@ async def handle(
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
     if not is_whole:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE)
-    appended = partition.append_internal(request.records)
+    appended = append_internal(partition, request.records)
     if await at_most(services.clock, appended, request.timeout_ms) is None:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
     return WriteAuditLogResponse()

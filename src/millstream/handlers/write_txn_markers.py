@@ -35,6 +35,7 @@ from millstream.protocol.messages.write_txn_markers import (
 )
 from millstream.records.control import MarkerBatch
 from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
+from millstream.runtime.replicas.committed_appends import append_marker
 from millstream.runtime.services import Services
 
 _ELSEWHERE = frozenset(
@@ -111,7 +112,7 @@ def _append(
         return refused
     if topic == GROUP_METADATA_TOPIC:
         return services.groups.end_transaction(index, end)
-    return partition.append_marker(batch, transaction_version=end.transaction_version)
+    return append_marker(partition, batch, transaction_version=end.transaction_version)
 
 
 def _code(written: Deferred[Any]) -> int:

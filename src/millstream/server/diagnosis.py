@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millstream.runtime.offload import Offload, ThreadOffload
+from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.services import Services
 
 if TYPE_CHECKING:
@@ -122,6 +123,23 @@ def _of_cluster(services: Services) -> Iterator[str]:
 
 def _of_partitions(services: Services) -> Iterator[str]:
     for partition in services.partitions:
-        waiting = partition.waiting()
-        if waiting:
-            yield f"{partition.topic_partition}: {', '.join(waiting)}"
+        waits = _waits_of(partition)
+        if waits:
+            yield f"{partition.topic_partition}: {', '.join(waits)}"
+
+
+def _waits_of(partition: Partition) -> list[str]:
+    leading, waiting = partition.leading, partition.waiting
+    counts = {
+        "writes wait for their commit": len(partition.commit_waiters),
+        "writes wait for this broker's disk": 0 if leading is None else leading.local_waits,
+        "batches wait for their append": 0 if waiting is None else len(waiting.admission.entries),
+        "fetches of consumers wait for records": len(partition.fetch_waiters),
+        "fetches of followers wait for records": len(partition.replica_waiters),
+    }
+    found = [f"{count} {what}" for what, count in counts.items() if count]
+    if partition.flushes.is_held:
+        found.append("flushes are held")
+    if leading is not None and leading.is_under_min_isr:
+        found.append("fewer replicas are in sync than min.insync.replicas")
+    return found

@@ -14,7 +14,9 @@ from millstream.config.offset_reset import OffsetReset
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import SHARE_VERSION, FinalizedFeatures
 from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
+from millstream.runtime.replicas.committed_appends import append_marker
 from millstream.runtime.replicas.partition import READ_COMMITTED
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.share.rules import ShareRules
 from millstream.share.state import SharePartitionKey
 
@@ -255,7 +257,7 @@ def _marker(broker: ShareBroker, control_type: ControlType, producer_id: int) ->
         producer_epoch=0,
         timestamp_ms=broker.clock.now_ms(),
     )
-    broker.partitions.get("t", 0).append_marker(marker, transaction_version=1)
+    append_marker(broker.partitions.get("t", 0), marker, transaction_version=1)
     broker.clock.settle()
 
 
@@ -521,7 +523,7 @@ def test_deleted_records_are_passed_over(broker: ShareBroker) -> None:
     broker.records(5, 5, 5)
     one = broker.consumer("m1", topic)
     one.fetch(max_records=5)
-    broker.partitions.get("t", 0).delete_records_before(8)
+    delete_records_before(broker.partitions.get("t", 0), 8)
     assert one.one().acquired == [(8, 14, 1)]
     assert one.acknowledged((0, 4, ACCEPT)) == 0
 

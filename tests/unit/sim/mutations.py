@@ -31,6 +31,7 @@ from millstream.runtime import event_queue
 from millstream.runtime.controlling import broker_reports, controller_events
 from millstream.runtime.controlling.metadata_pushes import MetadataPushes
 from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.coordinators import coordinator_writes
 from millstream.runtime.coordinators.coordinator_writes import CoordinatorWrites
 from millstream.runtime.membership.unheard_controller import UnheardController
 from millstream.runtime.metadata import broker_metadata
@@ -38,6 +39,7 @@ from millstream.runtime.metadata.broker_metadata import BrokerMetadata
 from millstream.runtime.replicas import fetch_reader, follower_role, partitions
 from millstream.runtime.replicas.leader_role import LeaderRole, ReplicationContext
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_flushes import PartitionFlushes
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.runtime.replicas.readable_bytes import ReadableBytes
 from millstream.runtime.replicas.replica_fetcher import ReplicaFetcher
@@ -118,7 +120,7 @@ def acknowledges_when_it_steps_down(patch: pytest.MonkeyPatch) -> None:
     fail = Partition.fail
 
     def mutant(self: Partition, error: Any) -> None:
-        self._commit_waiters.release(sys.maxsize)
+        self.commit_waiters.release(sys.maxsize)
         fail(self, error)
 
     patch.setattr(Partition, "fail", mutant)
@@ -494,15 +496,15 @@ def moves_before_the_new_ones_are_in_sync(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_waiters_of_groups(patch: pytest.MonkeyPatch) -> None:
     """A commit is answered once its records are committed."""
-    original = Partition.append_internal
+    original = coordinator_writes.append_internal
 
-    def mutant(self: Partition, batch: Any) -> Any:
+    def mutant(partition: Partition, records: bytes) -> Any:
         from millstream.model.deferred import Deferred
 
-        done = original(self, batch)
+        done = original(partition, records)
         return done if done.done else Deferred.of(0)
 
-    patch.setattr(Partition, "append_internal", mutant)
+    patch.setattr(coordinator_writes, "append_internal", mutant)
 
 
 def answers_without_the_lease(patch: pytest.MonkeyPatch) -> None:
@@ -539,7 +541,7 @@ def truncates_without_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 def leaves_closed_segments_unflushed(patch: pytest.MonkeyPatch) -> None:
     """A closed segment is flushed, whatever the flush policy: recovery need not read it again."""
-    patch.setattr(Partition, "begin_closed_flush", lambda self: None)
+    patch.setattr(PartitionFlushes, "begin_closed", lambda self: None)
 
 
 # --- service -------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.sim.checkers import Entry, entries
 from millstream.sim.clients import PRODUCE_VERSION
 from millstream.sim.cluster import Report, SimCluster
@@ -665,7 +666,7 @@ def a_log_begins_inside_a_batch(cluster: SimCluster) -> list[str]:
         return ["nobody writes batches of several records"]
     offset = long_ones()[0].base_offset + 1
     cluster.work.history.deletions[TOPIC, 0] = offset
-    partition.delete_records_before(offset)
+    delete_records_before(partition, offset)
     cluster.start_broker(third)
     joined = cluster.until(lambda: third in state(cluster).isr, 20_000)
     return [] if joined else ["a follower cannot begin where the leader's log does"]
@@ -715,7 +716,7 @@ def delete_before(cluster: SimCluster, leader: int, offset: int) -> None:
     reader = cluster.work.consumers[0]
     assert cluster.until(lambda: reader.position >= offset, 10_000), "nobody reads"
     cluster.work.history.deletions[TOPIC, 0] = offset
-    replica(cluster, leader).delete_records_before(offset)
+    delete_records_before(replica(cluster, leader), offset)
     followers = [each for each in state(cluster).isr if each != leader]
     cluster.until(
         lambda: all(replica(cluster, each).log.log_start_offset == offset for each in followers),

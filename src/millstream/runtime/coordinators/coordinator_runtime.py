@@ -121,7 +121,8 @@ class CoordinatorRuntime(Generic[S]):
         operation: Callable[[S, Instant], Result[R]],
     ) -> R:
         try:
-            verification = self._partitions.get(self.topic, index).transactions.verification
+            partition = self._partitions.get(self.topic, index)
+            verification = partition.waiting_appends.transactions.verification
             state = None
             if verification.is_needed(producer):
                 state = await verification.begin(producer, NO_SEQUENCE)

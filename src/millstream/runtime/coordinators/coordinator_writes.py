@@ -35,6 +35,7 @@ from millstream.model.producer import NO_SEQUENCE
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
+from millstream.runtime.replicas.committed_appends import append_internal, append_marker
 from millstream.runtime.replicas.partition import Partition
 from millstream.storage.producer_state import EPOCH_BUMPED_FROM, VerificationState
 
@@ -332,10 +333,12 @@ class CoordinatorWrites:
     def _append(self, write: _Write) -> bool:
         end = write.end
         if end is None:
-            appended = self._partition.append_internal(write.builder.build())
+            appended = append_internal(self._partition, write.builder.build())
         else:
-            appended = self._partition.append_marker(
-                end.marker_batch(self._clock.now_ms()), transaction_version=end.transaction_version
+            appended = append_marker(
+                self._partition,
+                end.marker_batch(self._clock.now_ms()),
+                transaction_version=end.transaction_version,
             )
         if not appended.done:
             self._watch(self._commit_timeout_ms)

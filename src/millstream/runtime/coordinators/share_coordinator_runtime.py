@@ -27,6 +27,7 @@ from millstream.runtime.coordinators.coordinator_shard import RequestSender, Sha
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.runtime.replicas.partitions import Partitions
 from millstream.share.state import (
     SharePartitionKey,
@@ -205,7 +206,7 @@ def _prune(driver: ShardDriver[ShareCoordinator]) -> None:
         try:
             offset = found.result()
             if offset > partition.log.log_start_offset:
-                partition.delete_records_before(offset)
+                delete_records_before(partition, offset)
         except KafkaError as error:
             log.debug("%s is not pruned: %s", partition.topic_partition, error)
 

@@ -98,4 +98,4 @@ def _plan(partition: Partition, directory: str) -> FlushPlan | None:
     """Return what is to be flushed, None where the log is gone or lies elsewhere by now."""
     if partition.is_gone or partition.log.log_directory != directory:
         return None
-    return partition.begin_closed_flush()
+    return partition.flushes.begin_closed()

@@ -165,7 +165,7 @@ class LogMaintenance:
     def _flush(self) -> None:
         now_ms = self._clock.monotonic_ms()
         for partition in self._partitions:
-            partition.flush_if_due(now_ms)
+            partition.flushes.ask_if_due(now_ms)
         self._closed_segments.look(self._partitions)
 
     def _expire_producers(self) -> None:

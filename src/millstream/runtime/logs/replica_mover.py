@@ -291,7 +291,7 @@ class ReplicaMover:
         """
         partition, future = self._partition(move), move.future
         assert partition is not None
-        partition.hold_flushes()
+        partition.flushes.hold()
         taken = False
         try:
             held_end = move.source.log_end_offset
@@ -310,7 +310,7 @@ class ReplicaMover:
                 self._swap(move, partition)
         finally:
             if not taken:
-                partition.release_flushes()
+                partition.flushes.release()
         return taken
 
     def _catch_up(self, move: _Move, most_bytes: int) -> bool:
@@ -330,11 +330,11 @@ class ReplicaMover:
         try:
             moved, left = self._log_manager.finish_move(topic_partition)
         except StorageError:
-            partition.release_flushes()
+            partition.flushes.release()
             raise
         moved.update_config(move.source.config)
         self._partitions.flusher.forget(partition)
-        partition.release_flushes(moved)
+        partition.flushes.release(moved)
         log.info("%s lies in %s now", topic_partition, moved.log_directory)
         outcome = self._offload.run(
             f"move {moved.log_directory}",

@@ -30,7 +30,7 @@ class Flusher:
         self._running: set[str] = set()
 
     def request(self, partition: Partition) -> None:
-        """Flush the partition soon, and call its ``on_flushed``."""
+        """Flush the partition soon, and call its ``flushes.done``."""
         directory = partition.log.log_directory
         dirty = self._dirty.get(directory)
         if dirty is None:
@@ -53,7 +53,7 @@ class Flusher:
         round_ = [
             (partition, plan)
             for partition in dirty
-            if (plan := partition.begin_flush()) is not None
+            if (plan := partition.flushes.begin()) is not None
         ]
         if not round_:
             return
@@ -76,4 +76,4 @@ class Flusher:
         with ExitStack() as stack:
             stack.callback(self._start, directory)
             for partition, plan in reversed(round_):
-                stack.callback(partition.on_flushed, plan)
+                stack.callback(partition.flushes.done, plan)

@@ -214,7 +214,7 @@ class FollowerRole:
         if not self._is_cutting:
             kept.truncation.truncate_to(offset, now_ms=now_ms)
         self.waits_for_flush = True
-        self.partition.flush_soon()
+        self.partition.flushes.ask()
         self.partition.wake_readers()
 
     @property

@@ -180,7 +180,7 @@ class LeaderRole:
 
     def begin(self) -> None:
         """Commit what is committed already by the state that this leadership began with."""
-        self._carry_out(self.machine.on_append(self._partition.local_end_offset))
+        self._carry_out(self.machine.on_append(self._partition.flushes.local_end_offset))
 
     def on_state(self, state: PartitionState) -> None:
         """Take over a newer state in which this broker leads."""

@@ -19,6 +19,7 @@ from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.offsets import Offset
 from millstream.runtime.replicas.partition import READ_UNCOMMITTED
+from millstream.runtime.replicas.partition_requests import offset_for_timestamp
 from millstream.runtime.share.share_settings import ShareGroupSettings
 from millstream.share.share_partition import SharePartition, StateWrite
 from millstream.share.state import UNINITIALIZED_START_OFFSET, SharePartitionKey, ShareState
@@ -156,7 +157,7 @@ class LedSharePartition:
                 return partition.log_start_offset
             case OffsetReset.BY_DURATION:
                 timestamp = self._clock.now_ms() - settings.reset_duration_ms
-                found = await partition.offset_for_timestamp(timestamp)
+                found = await offset_for_timestamp(partition, timestamp)
                 end = partition.visible_end(READ_UNCOMMITTED)
                 return end if found is None else min(found.offset, end)
         return partition.visible_end(READ_UNCOMMITTED)

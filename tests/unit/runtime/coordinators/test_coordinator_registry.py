@@ -15,6 +15,7 @@ from millstream.runtime.coordinators.coordinator_registry import (
     CoordinatorType,
 )
 from millstream.runtime.metadata.metadata_cache import TopicImage
+from millstream.runtime.replicas.committed_appends import append_internal
 
 TOPIC = "__things"
 
@@ -56,7 +57,7 @@ class Scene:
         if written:
             builder = BatchBuilder()
             builder.append(0, b"k", b"v")
-            self.site.partitions.get(name, 1).append_internal(builder.build())
+            append_internal(self.site.partitions.get(name, 1), builder.build())
         return image
 
 

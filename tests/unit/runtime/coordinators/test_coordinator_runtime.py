@@ -30,6 +30,7 @@ from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupR
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
+from millstream.runtime.replicas.committed_appends import append_internal
 from millstream.storage.file_slice import FileSlice
 
 OpenSite = Callable[..., Site]
@@ -298,7 +299,7 @@ def test_what_was_loaded_but_is_not_committed_holds_answers_back(open_site: Open
     )
     builder = BatchBuilder()
     builder.append(0, *record.encode())
-    site.partitions.get("__consumer_offsets", 0).append_internal(builder.build())
+    append_internal(site.partitions.get("__consumer_offsets", 0), builder.build())
     site.clock.settle()
     site.groups.start()
     site.offload.release("coordinator-load")
@@ -380,7 +381,7 @@ def test_transactions_in_the_log_count_when_committed(open_site: OpenSite) -> No
         name = len(topic).to_bytes(2, "big") + topic
         value = bytes.fromhex("0000 0000000000000009 0000 0000000000000009")
         builder.append(0, key + name + bytes(4), value)
-        partition.append_internal(builder.build())
+        append_internal(partition, builder.build())
         site.clock.settle()
         marker = MarkerBatch.of(
             EndTransactionMarker(outcome, 0),
@@ -400,7 +401,7 @@ def test_a_record_that_cannot_be_read_stops_the_shard(
     site = open_site()
     builder = BatchBuilder()
     builder.append(0, bytes.fromhex("0001 00"), b"?")
-    site.partitions.get("__consumer_offsets", 0).append_internal(builder.build())
+    append_internal(site.partitions.get("__consumer_offsets", 0), builder.build())
     site.clock.settle()
     site = open_site()
     site.groups.start()

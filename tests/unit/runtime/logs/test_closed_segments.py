@@ -125,10 +125,10 @@ def test_nothing_is_flushed_while_a_move_holds_flushes() -> None:
     site = upkeep.site
     site.create("t", **SMALL)
     bases = fill(site)
-    site.partition().hold_flushes()
+    site.partition().flushes.hold()
     site.clock.advance(1_000)
     assert recovery_point(site) == 0
-    site.partition().release_flushes()
+    site.partition().flushes.release()
     site.clock.advance(1_000)
     assert recovery_point(site) == bases[-1]
 

@@ -8,6 +8,7 @@ from tests.unit.runtime.log_site import CountingOffload, LogSite, append
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.runtime.logs.log_maintenance import MAX_PRODUCERS, LogMaintenance
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.storage.checkpoint import parse_offsets
 
 HOUR_MS = 3_600_000
@@ -149,7 +150,7 @@ def test_a_topic_made_anew_does_not_begin_where_the_one_before_did() -> None:
     site.create()
     append(site.partition(), b"a", b"b", b"c", b"d")
     site.clock.settle()
-    site.partition().delete_records_before(3)
+    delete_records_before(site.partition(), 3)
     site.clock.advance(60_000)
     site.delete()
     site.create(topic_id=b"another topic id")
@@ -168,7 +169,7 @@ def test_what_a_kill_left_in_the_checkpoints_of_a_deleted_topic_goes_with_the_st
     site.create()
     append(site.partition(), b"a", b"b", b"c", b"d")
     site.clock.settle()
-    site.partition().delete_records_before(3)
+    delete_records_before(site.partition(), 3)
     site.log_manager.checkpoint()
     upkeep.maintenance.stop()
     site.delete()

@@ -17,6 +17,7 @@ from millstream.runtime.logs import replica_mover
 from millstream.runtime.logs.log_maintenance import LogMaintenance
 from millstream.runtime.logs.replica_mover import ReplicaMover
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.storage.flush import FlushPlan
 
 T0 = TopicPartition("t", 0)
@@ -270,11 +271,11 @@ def test_deleted_records_do_not_come_along(site: LogSite) -> None:
     partition = site.partition()
     written = fill(partition, 60)
     site.clock.settle()
-    partition.delete_records_before(33)
+    delete_records_before(partition, 33)
     site.offload.held = True
     mover_of(site).move(partition, other(site.directory_of("t")))
     site.clock.settle()
-    partition.delete_records_before(41)
+    delete_records_before(partition, 41)
     site.log_manager.delete_old_segments(now_ms=site.clock.now_ms())
     site.offload.held = False
     site.offload.release()
@@ -291,7 +292,7 @@ def test_a_copy_behind_the_log_start_begins_anew(site: LogSite) -> None:
     site.clock.settle()
     future = site.log_manager.begin_move(partition.log, "/two", now_ms=site.clock.now_ms())
     assert future.log_end_offset == 0
-    partition.delete_records_before(55)
+    delete_records_before(partition, 55)
     mover_of(site).resume()
     site.clock.settle()
     assert site.directory_of("t") == "/two"
@@ -504,7 +505,7 @@ def test_any_interleaving(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
             moves += 1
             mover.move(partition, other(site.directory_of("t")))
         elif action == "delete" and chance.random() < 0.2:
-            partition.delete_records_before(partition.high_watermark)
+            delete_records_before(partition, partition.high_watermark)
         if number % 40 == 0:
             start, end = partition.log.log_start_offset, partition.high_watermark
             assert values(partition) == written[start:end]

@@ -25,6 +25,7 @@ from millstream.protocol.messages.fetch import (
 from millstream.runtime.replicas.fetch_reader import FetchAbilities, FetchParams, FetchReader
 from millstream.runtime.replicas.fetch_sessions import PartitionFetch
 from millstream.runtime.replicas.partition import READ_ALL
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.storage.log import Log
 
 
@@ -98,7 +99,7 @@ def test_a_follower_that_ends_where_the_log_begins_in_a_forgotten_epoch_begins_a
     site.controller.elect(1)
     site[1].produce(b"d", b"e", b"f")
     site.advance(2_000)
-    site[1].partition.delete_records_before(3)
+    delete_records_before(site[1].partition, 3)
 
     def answer(epoch: int, offset: int) -> tuple[int, int]:
         partition = FetchPartition(
@@ -137,7 +138,7 @@ def test_a_consumer_whose_records_are_deleted_is_told_so_wherever_its_log_parted
     site.controller.elect(1)
     site[1].produce(b"g")
     site.advance(2_000)
-    site[1].partition.delete_records_before(4)
+    delete_records_before(site[1].partition, 4)
 
     def answer(offset: int) -> tuple[int, int]:
         wanted = FetchPartition(
@@ -196,7 +197,7 @@ def test_a_second_look_compares_logs_again_only_where_they_may_have_parted(
     assert compared == [0]
     site.advance(2_000)
     compared.clear()  # the followers of the site have fetched
-    partition.delete_records_before(5)
+    delete_records_before(partition, 5)
     found = look()
     assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE.code
     assert (found.log_start_offset, found.high_watermark) == (5, 6)

@@ -17,7 +17,12 @@ from millstream.records.batch import Batch, iter_batches, rewrite_timestamps
 from millstream.records.compression import Codec
 from millstream.records.limits import RecordsRefusedError
 from millstream.records.validation import OPENED_BYTES
+from millstream.runtime.replicas.committed_appends import append_internal
 from millstream.runtime.replicas.partition import READ_COMMITTED, Partition
+from millstream.runtime.replicas.partition_requests import (
+    delete_records_before,
+    offset_for_timestamp,
+)
 from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.storage.log import AppendResult
 from millstream.storage.log_appender import LogAppender
@@ -106,23 +111,23 @@ def test_under_interval_every_nth_record_waits_for_a_flush(
 
 def test_under_interval_a_flush_follows_when_its_time_has_come(site: LogSite) -> None:
     partition = make(site, flush_policy="interval", flush_messages="1000", flush_ms="5000")
-    partition.flush_if_due(0)
+    partition.flushes.ask_if_due(0)
     append(partition, b"v")
-    partition.flush_if_due(4999)
+    partition.flushes.ask_if_due(4999)
     site.clock.settle()
     assert partition.log.recovery_point == 0
-    partition.flush_if_due(5000)
+    partition.flushes.ask_if_due(5000)
     site.clock.settle()
     assert partition.log.recovery_point == 1
 
 
 def test_a_flush_falls_due_after_a_change_from_another_policy(site: LogSite) -> None:
     partition = make(site, flush_policy="os")
-    partition.flush_if_due(0)
+    partition.flushes.ask_if_due(0)
     append(partition, b"v")
-    partition.flush_if_due(1000)
+    partition.flushes.ask_if_due(1000)
     site.show(flush_policy="interval", flush_messages="1000", flush_ms="5000")
-    partition.flush_if_due(6000)
+    partition.flushes.ask_if_due(6000)
     site.clock.settle()
     assert partition.log.recovery_point == 1
 
@@ -185,7 +190,7 @@ def test_a_role_that_has_ended_commits_nothing_when_its_flushes_are_released(
 ) -> None:
     """A replica moves while its role changes: another role says what is committed since."""
     partition = make(site, flush_policy="ack")
-    partition.hold_flushes()
+    partition.flushes.hold()
     append(partition, b"a")
     site.clock.settle()
     partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -193,7 +198,7 @@ def test_a_role_that_has_ended_commits_nothing_when_its_flushes_are_released(
     assert plan is not None
     plan.run()
     assert plan.durability.flushed(plan)
-    partition.release_flushes()
+    partition.flushes.release()
     site.clock.settle()
     assert partition.log.high_watermark == 0
 
@@ -208,7 +213,7 @@ def test_a_partition_whose_disk_holds_everything_commits_without_a_flush(
     plan.run()
     partition.log.flushed(plan)
     assert outcomes == []
-    assert partition.begin_flush() is None
+    assert partition.flushes.begin() is None
     assert outcomes == ["ok"]
 
 
@@ -216,7 +221,7 @@ def test_a_coordinators_batch_is_answered_once_committed(site: LogSite) -> None:
     partition = make(site, flush_policy="ack")
     site.offload.held = True
     data = batch(b"a", b"b").buffer
-    outcome = partition.append_internal(bytes(data))
+    outcome = append_internal(partition, bytes(data))
     site.clock.settle()
     assert not outcome.done
     site.offload.release()
@@ -316,13 +321,13 @@ def test_deleted_records_move_the_start_and_wake_readers(site: LogSite) -> None:
     append(partition, b"a", b"b")
     append(partition, b"c")
     woken = park(site, partition)
-    assert partition.delete_records_before(1) == 1
+    assert delete_records_before(partition, 1) == 1
     site.clock.settle()
     assert woken == [False]
-    assert partition.delete_records_before(0) == 1
-    assert partition.delete_records_before(-1) == 3
+    assert delete_records_before(partition, 0) == 1
+    assert delete_records_before(partition, -1) == 3
     for offset in (4, -2):
-        assert refusal(partition.delete_records_before, offset) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert refusal(delete_records_before, partition, offset) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_client_of_another_leadership_is_refused(site: LogSite) -> None:
@@ -475,8 +480,8 @@ def test_nothing_but_an_error_of_kafkas_leaves_a_partition(
     for call in (
         lambda: append(partition, b"b"),
         lambda: produce(partition, batch(b"b")),
-        lambda: partition.append_internal(bytes(batch(b"b").buffer)).result(),
-        lambda: partition.delete_records_before(1),
+        lambda: append_internal(partition, bytes(batch(b"b").buffer)).result(),
+        lambda: delete_records_before(partition, 1),
     ):
         assert refusal(call) is told
     assert str(raised) in caplog.text
@@ -522,7 +527,7 @@ def test_a_write_that_comes_to_a_partition_that_is_gone_is_answered(
     partition.wait_for_commit(result.last_offset, outcomes.note())
     assert outcomes == ["KAFKA_STORAGE_ERROR"]
     assert refusal(append, partition, b"b") is ErrorCode.KAFKA_STORAGE_ERROR
-    internal = partition.append_internal(bytes(batch(b"c").buffer))
+    internal = append_internal(partition, bytes(batch(b"c").buffer))
     assert refusal(internal.result) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -564,7 +569,7 @@ def test_a_look_up_that_fails_takes_the_directory_offline(
     append(partition, b"a")
     append(partition, b"b", b"c")
     site.files.broken = {"read"}
-    found = partition.offset_for_timestamp(timestamp)
+    found = offset_for_timestamp(partition, timestamp)
     assert refusal(found.result) is ErrorCode.KAFKA_STORAGE_ERROR
     assert site.failed_directories == ["/logs"]
 
@@ -574,7 +579,7 @@ def test_a_look_up_ends_with_the_leadership(site: LogSite) -> None:
     append(partition, b"a")
     partition.log.appender.roll(now_ms=0)
     site.offload.held = True
-    found = partition.offset_for_timestamp(1)
+    found = offset_for_timestamp(partition, 1)
     assert not found.done
     partition.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     site.offload.release()
@@ -586,7 +591,7 @@ def test_a_look_up_in_a_damaged_log_says_so(site: LogSite) -> None:
     append(partition, b"a" * 100)
     file = site.files.open(f"{partition.log.directory}/{0:020}.log")
     file.write_at(65, bytes(50))
-    assert refusal(partition.offset_for_timestamp(1).result) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(offset_for_timestamp(partition, 1).result) is ErrorCode.CORRUPT_MESSAGE
     assert site.failed_directories == []
 
 

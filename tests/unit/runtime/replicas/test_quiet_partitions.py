@@ -19,6 +19,7 @@ from millstream.protocol.messages.fetch import (
 )
 from millstream.protocol.outgoing import Outgoing
 from millstream.runtime.replicas.partition import Partition
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.storage.log import LogRead
 
 OTHERS = [f"quiet-{number}" for number in range(20)]
@@ -175,7 +176,7 @@ def test_a_new_log_start_is_told_where_there_is_nothing_to_read() -> None:
     consumer = Consumer(site, TOPIC_ID, id_of(OTHERS[0]))
     assert consumer.fetch(**{TOPIC_ID.decode(): 1}) == {}
     assert consumer.fetch() == {}
-    site[1].partition.delete_records_before(1)
+    delete_records_before(site[1].partition, 1)
     assert consumer.fetch()[TOPIC_ID.decode()].log_start_offset == 1
     assert consumer.fetch() == {}
 

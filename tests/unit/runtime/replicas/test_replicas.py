@@ -43,6 +43,7 @@ from millstream.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from millstream.runtime.replicas.partition_requests import delete_records_before
 from millstream.runtime.replicas.replica_manager import CONTACT_INTERVAL_MS
 from millstream.runtime.replicas.waiters import FetchWaiter
 from millstream.storage.follower_appender import FollowerAppender
@@ -217,7 +218,7 @@ def test_a_follower_without_records_beyond_its_leaders_end_comes_back_to_it() ->
     site.advance(2_000)
     site.controller.elect(1, 1)
     site.kill(3)
-    site[1].partition.delete_records_before(-1)
+    delete_records_before(site[1].partition, -1)
     site[3].files = type(site[3].files)()
     site.restart(3)
     site.advance(2_000)
@@ -577,7 +578,7 @@ def test_a_follower_behind_its_leaders_log_start_begins_anew_there() -> None:
         site.settle()
     site.controller.elect(1, 1, 2)
     site.advance(1000)
-    site[1].partition.delete_records_before(2)
+    delete_records_before(site[1].partition, 2)
     site.restart(3)
     site.advance(2_000)
     assert site[3].partition.log.log_start_offset == 2
@@ -590,7 +591,7 @@ def test_deleting_records_reaches_the_followers() -> None:
     for _ in range(3):
         site[1].produce(b"v")
         site.settle()
-    site[1].partition.delete_records_before(2)
+    delete_records_before(site[1].partition, 2)
     site.advance(1000)
     assert [site[each].partition.log.log_start_offset for each in (2, 3)] == [2, 2]
 
@@ -678,15 +679,15 @@ def test_what_a_role_has_not_flushed_counts_for_the_next_one_when_it_is() -> Non
     site[2].offload.held = True
     site[1].produce(b"not on the disk of 2")
     site.settle()
-    assert (site[2].end, site[2].partition.local_end_offset) == (1, 0)
+    assert (site[2].end, site[2].partition.flushes.local_end_offset) == (1, 0)
     before = site[2].partition
     site.controller.elect(2)
     assert site[2].partition is not before
-    assert (site[2].end, site[2].partition.local_end_offset) == (1, 0)
+    assert (site[2].end, site[2].partition.flushes.local_end_offset) == (1, 0)
     site[2].offload.held = False
     site[2].offload.release()
     site.advance(2_000)
-    assert (site[2].partition.local_end_offset, site[2].high_watermark) == (1, 1)
+    assert (site[2].partition.flushes.local_end_offset, site[2].high_watermark) == (1, 1)
 
 
 def test_a_failed_disk_ends_a_leadership() -> None:
@@ -833,7 +834,7 @@ def test_a_deletion_whose_answer_raises_keeps_no_other_from_its_own(ends: bool) 
 
     site.cut_off(3)
     partition = site[1].partition
-    assert partition.delete_records_before(2) == 2
+    assert delete_records_before(partition, 2) == 2
     partition.wait_until_deleted(2, broken)
     partition.wait_until_deleted(2, outcomes.note())
     assert outcomes == []
