@@ -89,7 +89,7 @@ class ClusterBroker:
         then register.
         """
         core = self._core
-        core.settle_adoption(self.member.arrival(core.found()))
+        core.found_logs.settle(self.member.arrival(core.found_logs.all()))
         # Any directory id distinguishes this broker from another one with the same id; some
         # directories may be offline.
         directory = core.log_manager.directories[0]

@@ -121,11 +121,11 @@ class StandaloneBackend:
         self._wait(
             self._standalone.start(
                 node,
-                found=core.found(),
-                found_group_configs=core.found_group_configs,
-                found_entities=core.found_entities,
+                found=core.found_logs.all(),
+                found_group_configs=core.found_logs.group_configs,
+                found_entities=core.found_logs.entities,
                 clean_shutdown=manager.had_clean_shutdown,
-                settle=core.settle_adoption,
+                settle=core.found_logs.settle,
                 cluster_id=manager.cluster_id,
             )
         )

@@ -24,7 +24,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from millstream.controller.adoption import Adoption, FoundLog, plan_arrival
@@ -120,10 +119,10 @@ class ClusterMember:
         session_timeout_ms: int,
         broker: LocalBroker,
     ) -> None:
-        broker_id = state.config.static.broker
         self._state = state
         self._store = store
         self._clock = clock
+        self._broker = broker
         self._was_told = False
         self._told_epoch: int | None = None
         """The broker epoch in which this broker has last heard a controller, or was it."""
@@ -133,42 +132,17 @@ class ClusterMember:
         """The listener on which brokers talk to each other."""
         self.local_log_end = broker.log_end
         self.unreachable_leaders = broker.unreachable_leaders
-        self.channels = BrokerChannels(
-            network,
-            clock,
-            client_id=f"broker-{broker_id}",
-            endpoint_of=lambda each: cache.endpoint(each, listener_name),
-            new_sasl=broker.new_sasl,
-        )
-        self._failure_detector = FailureDetector(
-            clock,
-            network,
-            cache,
-            broker_id,
-            listener_name=listener_name,
-            on_gone=self._broker_is_gone,
-            renew_ms=RENEW_MS if broker.new_sasl is None else UNAUTHENTICATED_RENEW_MS,
-        )
+        self.channels = self._make_channels(network, cache)
+        self._failure_detector = self._make_failure_detector(network, cache)
         self.metadata = BrokerMetadata(
-            broker_id,
+            state.config.static.broker,
             cache,
             state.config,
             listener=broker.listener,
             on_brokers_changed=self._failure_detector.look,
         )
         """What this broker knows of its cluster."""
-        self._cluster_controller = ClusterController(
-            state,
-            store,
-            clock,
-            self.metadata,
-            self.channels.send_between_brokers,
-            self.channels.send_about_fetches,
-            local=LocalObservations(
-                broker.log_end, broker.unreachable_leaders, self._failure_detector.is_gone
-            ),
-            on_store_failed=broker.on_store_failed,
-        )
+        self._cluster_controller = self._make_cluster_controller()
         self._election = self._cluster_controller.election
         self.controller: Controller = self._cluster_controller.controller
         """This broker as the controller, whenever it is."""
@@ -181,29 +155,74 @@ class ClusterMember:
         self._offline_reports = OfflineReplicaReports(
             clock, self.metadata, broker.offline_replicas, self.channel.report_offline
         )
-        self._silent_follower_reports = SilentFollowerReports(
-            clock,
-            broker.silent_followers,
-            broker.unreachable_leaders,
-            self.channel.report_silent_followers,
-            broker.read_states_of,
-        )
+        self._silent_follower_reports = self._make_silent_follower_reports()
         self._unheard_controller = UnheardController(
-            clock, registered=self._unheard, look=partial(self._look_into_store, broker)
+            clock, registered=self._unheard, look=self._look_into_store
         )
         self.stored_states = StoredStates(store, self.metadata, clock)
-        self._shutdown = ControlledShutdown(
-            self.channel,
-            self.metadata,
-            clock,
-            is_propagating=lambda: self._cluster_controller.is_propagating,
-        )
+        self._shutdown = self._make_shutdown()
         self.registration = BrokerRegistration(
             store,
             clock,
             self.metadata,
             session_timeout_ms=session_timeout_ms,
             on_registered=broker.on_registered,
+        )
+
+    # --- its parts, each made of those before it -------------------------------------------------
+
+    def _make_channels(self, network: Network, cache: MetadataCache) -> BrokerChannels:
+        return BrokerChannels(
+            network,
+            self._clock,
+            client_id=f"broker-{self._state.config.static.broker}",
+            endpoint_of=lambda each: cache.endpoint(each, self.listener_name),
+            new_sasl=self._broker.new_sasl,
+        )
+
+    def _make_failure_detector(self, network: Network, cache: MetadataCache) -> FailureDetector:
+        is_authenticated = self._broker.new_sasl is not None
+        return FailureDetector(
+            self._clock,
+            network,
+            cache,
+            self._state.config.static.broker,
+            listener_name=self.listener_name,
+            on_gone=self._broker_is_gone,
+            renew_ms=UNAUTHENTICATED_RENEW_MS if is_authenticated else RENEW_MS,
+        )
+
+    def _make_cluster_controller(self) -> ClusterController:
+        broker = self._broker
+        return ClusterController(
+            self._state,
+            self._store,
+            self._clock,
+            self.metadata,
+            self.channels.send_between_brokers,
+            self.channels.send_about_fetches,
+            local=LocalObservations(
+                broker.log_end, broker.unreachable_leaders, self._failure_detector.is_gone
+            ),
+            on_store_failed=broker.on_store_failed,
+        )
+
+    def _make_silent_follower_reports(self) -> SilentFollowerReports:
+        broker = self._broker
+        return SilentFollowerReports(
+            self._clock,
+            broker.silent_followers,
+            broker.unreachable_leaders,
+            self.channel.report_silent_followers,
+            broker.read_states_of,
+        )
+
+    def _make_shutdown(self) -> ControlledShutdown:
+        return ControlledShutdown(
+            self.channel,
+            self.metadata,
+            self._clock,
+            is_propagating=lambda: self._cluster_controller.is_propagating,
         )
 
     # --- start -------------------------------------------------------------------------------
@@ -317,9 +336,9 @@ class ClusterMember:
             return None
         return registered
 
-    def _look_into_store(self, broker: LocalBroker, registered: RegisteredController) -> None:
+    def _look_into_store(self, registered: RegisteredController) -> None:
         self.metadata.find_controller(registered.broker_id, registered.controller_epoch)
-        broker.read_all_states()
+        self._broker.read_all_states()
 
     def _controller_endpoint(self) -> Endpoint | None:
         """Return where the controller listens; None when it is not known, or this broker."""
