@@ -22,7 +22,8 @@ from millstream.cli.arguments import (
 from millstream.cli.cluster_api_versions import api_versions
 from millstream.cli.cluster_features import app as features
 from millstream.cli.cluster_reassign import reassign
-from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.failures import FAILED, complain, sentence
+from millstream.cli.named_partitions import named_partitions
 from millstream.cli.output import (
     counted,
     human_bytes,
@@ -267,7 +268,7 @@ def elect(
     if unclean and not topic_partitions:
         raise UsageError("--unclean may lose records: name the topics or partitions")
     with open_admin(bootstrap, timeout) as admin:
-        wanted = _topic_partitions(admin, topic_partitions) if topic_partitions else None
+        wanted = named_partitions(admin, topic_partitions) if topic_partitions else None
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         elected = admin.elect_leaders(wanted, election_type=kind)
     outcomes = {topic_partition: each.error for topic_partition, each in elected.items()}
@@ -311,20 +312,6 @@ def _election(topic_partition: TopicPartition, error: KafkaError | None) -> dict
         "partition": topic_partition.partition,
         "error": None if error is None else error.error.name,
     }
-
-
-def _topic_partitions(admin: Admin, words: list[str]) -> list[TopicPartition]:
-    found = []
-    for word in words:
-        topic, colon, index = word.rpartition(":")
-        if colon and index.isdecimal():
-            found.append(TopicPartition(topic, int(index)))
-            continue
-        known = admin.describe_topics([word])[word]
-        if known.error is not None:
-            raise CommandFailedError(f"there is no topic {word!r}")
-        found += [each.topic_partition for each in known.get().partitions]
-    return found
 
 
 @app.command()

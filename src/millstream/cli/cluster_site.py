@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
+from millstream.cli.child_processes import end_process
 from millstream.cli.cluster_store import ClusterStore
 from millstream.cli.failures import CommandFailedError
 from millstream.platform import before_exec, end_with_this_process
@@ -82,14 +83,8 @@ class BrokerSite:
     def stop(self) -> None:
         """Wait for the end; kill what does not come to it."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end_process(process, STOP_TIMEOUT_S)
 
     def _output(self) -> IO[str]:
         assert self._process is not None

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Final, Protocol
 
+from millstream.cli.child_processes import end_process
 from millstream.cli.failures import CommandFailedError
 from millstream.platform import before_exec, end_with_this_process
 from millstream.server.keeper_process import socket_in
@@ -91,14 +92,8 @@ class KeeperStore:
     def stop(self) -> None:
         """Stop the process; kill it if it does not end."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end_process(process, STOP_TIMEOUT_S)
 
     @property
     def _log(self) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from millstream.cli.child_processes import end_process
 from millstream.cli.failures import CommandFailedError
 
 STOP_TIMEOUT_S: Final = 20.0
@@ -57,12 +58,8 @@ class DemoBroker:
 
     def _stop(self) -> int:
         assert self._process is not None
-        self._process.terminate()
         try:
-            return self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+            return end_process(self._process, STOP_TIMEOUT_S)
         finally:
             if self._process.stdout is not None:
                 self._process.stdout.close()

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Final
 
+from millstream.cli.child_processes import await_process
 from millstream.cli.failures import CommandFailedError, complain
 from millstream.cli.serve_arguments import ServeArguments
 from millstream.config.broker import BrokerConfig
@@ -86,11 +87,7 @@ class ConsoleBeside:
             return
         assert process.stdin is not None
         process.stdin.close()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        await_process(process, _STOP_S)
 
 
 def _reachable(address: str) -> str:

@@ -18,6 +18,7 @@ from millstream.cli.arguments import (
     open_admin,
 )
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
+from millstream.cli.named_partitions import named_partitions
 from millstream.cli.output import Row, human_duration, print_done, print_json, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.producers import TransactionDescription
@@ -166,7 +167,8 @@ def find_hanging(
     """
     limit_ms = duration_ms(max_transaction_timeout, "--max-transaction-timeout")
     with open_admin(bootstrap, timeout) as admin:
-        topic_partitions = _topic_partitions(admin, words)
+        topics = words or admin.list_topics(include_internal=True)
+        topic_partitions = named_partitions(admin, topics)
         found = admin.find_hanging_transactions(
             topic_partitions, max_transaction_timeout_ms=limit_ms
         )
@@ -196,21 +198,6 @@ def find_hanging(
                 "last_seconds": "last record s ago",
             },
         )
-
-
-def _topic_partitions(admin: Admin, words: list[str] | None) -> list[TopicPartition]:
-    names = words or admin.list_topics(include_internal=True)
-    found: list[TopicPartition] = []
-    for word in names:
-        topic, colon, index = word.rpartition(":")
-        if colon and index.isdecimal():
-            found.append(TopicPartition(topic, int(index)))
-            continue
-        known = admin.describe_topics([word])[word]
-        if known.error is not None:
-            raise CommandFailedError(f"there is no topic {word!r}")
-        found += [each.topic_partition for each in known.get().partitions]
-    return found
 
 
 @app.command()
