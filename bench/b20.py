@@ -87,7 +87,7 @@ def _questions(
 
 def _sql(statement: str, form: str, wanted: int | None, **source: str) -> Callable[[], None]:
     def ask() -> None:
-        answer = millstream.sql(statement, format=form, **source)  # type: ignore[call-overload]
+        answer = millstream.sql(statement, format=form, **source)  # type: ignore[call-overload]  # form is one of them
         total = sum(answer["n"].to_pylist())
         assert wanted is None or total == wanted, total
 

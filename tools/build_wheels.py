@@ -19,8 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "native"), str(ROOT / "tools")]
 
-from build import TARGETS  # noqa: E402
-from library_exports import Library, read_library  # noqa: E402
+from build import TARGETS  # noqa: E402 - the path is set above
+from library_exports import Library, read_library  # noqa: E402 - as above
 
 TRY = """
 set -eu

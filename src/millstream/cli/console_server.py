@@ -64,7 +64,7 @@ def serve_app(app: Starlette, listening: socket.socket, tls: ssl.SSLContext | No
         app.state.ended.set()
         leave(signal_number, frame)
 
-    server.handle_exit = end  # type: ignore[method-assign, assignment]
+    server.handle_exit = end  # type: ignore[method-assign, assignment]  # uvicorn has no hook
     # The server takes the signals once its coroutine runs; one that comes before must not leave
     # the coroutine behind.
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}

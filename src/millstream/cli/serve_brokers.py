@@ -85,7 +85,7 @@ def _run(
     brokers = [
         Program(
             f"broker {plan.broker_id}",
-            lambda address, plan=plan: _command(arguments, plan, address),  # type: ignore[misc]
+            partial(_command, arguments, plan),
             environment,
             pins[index % len(pins)],
         )

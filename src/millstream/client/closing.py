@@ -33,7 +33,7 @@ class AsyncClosing(ABC):
     async def close(self) -> None:
         """Close and release everything; further calls do nothing."""
 
-    async def start(self) -> None:  # noqa: B027
+    async def start(self) -> None:  # noqa: B027 - most have nothing to begin
         """Begin, which ``async with`` does too. A second call does nothing.
 
         Connections are made when they are needed, so nothing is waited for. Only a Producer has to

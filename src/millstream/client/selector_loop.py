@@ -14,6 +14,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from millstream.client.core.loop import TransportEvents
@@ -156,7 +157,7 @@ class SelectorLoop:
     def run_once(self) -> None:
         """Wait for sockets and timers, and run what is due."""
         for key, mask in self._selector.select(self._wait_s()):
-            self.guard(lambda key=key, mask=mask: key.data.on_events(mask))  # type: ignore[misc]
+            self.guard(partial(key.data.on_events, mask))
         self.before_timers()
         self._run_timers()
         for _ in range(len(self._soon)):

@@ -161,7 +161,7 @@ string sasl.oauthbearer.assertion.file = null
 string sasl.oauthbearer.assertion.private.key.file = null
 password sasl.oauthbearer.assertion.private.key.passphrase = null
 string sasl.oauthbearer.assertion.template.file = null
-"""  # noqa: E501
+"""  # noqa: E501 - as Kafka prints it
 
 _LINE: Final = (
     r"(?P<type>\w+) (?P<name>\S+) = (?P<default>[^\s\[]*)"

@@ -129,7 +129,7 @@ def read_broker(
         endpoints = tuple(_read_endpoint(each) for each in cast("list[str]", value["endpoints"]))
         rack = cast("str | None", value.get("rack"))
         if not endpoints:
-            raise ValueError("no endpoint")  # noqa: TRY301
+            raise ValueError("no endpoint")
         continuity = cast("int | None", value.get("continuity", TRUSTED_SINCE_EVER))
         directory_id = str(value.get("directory_id", ""))
         features = {
@@ -222,7 +222,7 @@ def read_topic(path: str, data: bytes) -> Assignment:
         by_index = cast("dict[str, list[BrokerId]]", value["partitions"])
         replicas = [tuple(by_index[str(index)]) for index in range(len(by_index))]
         if not replicas:
-            raise ValueError("no partitions")  # noqa: TRY301
+            raise ValueError("no partitions")
         adding = _read_replicas(value.get("adding_replicas"))
         removing = _read_replicas(value.get("removing_replicas"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -280,7 +280,7 @@ def read_state(
         last_known_elr = tuple(cast("list[BrokerId]", value.get("last_known_elr", ())))
         numbers = (leader, leader_epoch, controller_epoch, *isr, *elr, *last_known_elr)
         if not all(isinstance(n, int) for n in numbers):
-            raise TypeError("a number is not a number")  # noqa: TRY301
+            raise TypeError("a number is not a number")
         recovery = LeaderRecoveryState(value.get("leader_recovery_state", 0))
         epochs = cast("dict[str, int]", value.get("isr_broker_epochs", {}))
         members = tuple(IsrMember(BrokerId(int(each)), epochs[each]) for each in epochs)

@@ -52,9 +52,7 @@ async def forward(
             assert isinstance(response, EnvelopeResponse)
             if not response.error_code:
                 return answer.decode_body(context.version, response.body)
-            raise KafkaError(  # noqa: TRY301
-                ErrorCode.of(response.error_code), response.error_message
-            )
+            raise KafkaError(ErrorCode.of(response.error_code), response.error_message)
         except KafkaError as error:
             is_late = services.clock.monotonic_ms() >= deadline_ms
             if is_late or error.error not in _NOT_SERVED:

@@ -101,7 +101,7 @@ async def acknowledge(
             topic_id, index = each
             if topic_id in not_allowed:
                 runs_of(of_partition, may_renew=may_renew)  # Kafka looks at the batches first
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)  # noqa: TRY301
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             _check_known(services, topic_id, index, of_partition, may_renew=may_renew)
             if not of_partition:
                 without.append(each)

@@ -87,7 +87,7 @@ class Struct(metaclass=StructMeta):
     def __init__(self, **values: object) -> None:
         # The first construction compiles the constructor of the class and steps aside.
         cls = type(self)
-        cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]
+        cls.__init__ = compile_constructor(cls)  # type: ignore[method-assign]  # see above
         cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
@@ -95,7 +95,7 @@ class Struct(metaclass=StructMeta):
             return NotImplemented
         return all(getattr(self, f.name) == getattr(other, f.name) for f in self.FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # it can change
 
     def __repr__(self) -> str:
         values = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS)

@@ -197,7 +197,7 @@ class TopicTable:
             raise WiderColumnsError(self.name, columns, changed)
 
 
-class TopicDataset(ds.Dataset):  # type: ignore[misc]
+class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """What DuckDB is given for a topic."""
 
     def __init__(self, table: TopicTable) -> None:

@@ -245,8 +245,8 @@ def _encode(
 def _join(run: Run, column: Sequence[bytes | None], kept: list[Pinned]) -> int:
     """Describe a column in ``run`` and return its bytes; ``kept`` holds what it points to."""
     try:
-        joined = b"".join(column)  # type: ignore[arg-type]
-        lengths = array("i", map(len, column))  # type: ignore[arg-type]
+        joined = b"".join(column)  # type: ignore[arg-type]  # None raises TypeError
+        lengths = array("i", map(len, column))  # type: ignore[arg-type]  # likewise
     except TypeError:
         present = [cell for cell in column if cell is not None]
         if not present:

@@ -246,7 +246,7 @@ def _check_type(part: str, name: str, kind: pa.DataType) -> None:
         elif part == "timestamp":
             timestamp_column(empty)
         elif not pa.types.is_integer(kind) and not pa.types.is_null(kind):
-            raise TypeError(f"{kind} is not an integer type")  # noqa: TRY301
+            raise TypeError(f"{kind} is not an integer type")
     except TypeError as error:
         hint = "; cast it first" if part in {"key", "value"} else ""
         raise TypeError(f"column {name!r} cannot be the {part}: {error}{hint}") from None

@@ -87,7 +87,7 @@ class ListenerTls:
         try:
             made = self._remade(config)
         except ConfigError as error:
-            log.error("listener %s keeps its certificates: %s", self._listener.name, error)  # noqa: TRY400
+            log.error("listener %s keeps its certificates: %s", self._listener.name, error)
             return
         if made is not self._made:
             self._made = made

@@ -497,7 +497,7 @@ def _server_errors() -> Iterator[list[str]]:
     errors: list[str] = []
     watched = logging.getLogger(Dispatcher.__module__)
     handler = logging.Handler(logging.ERROR)
-    handler.emit = lambda record: errors.append(  # type: ignore[method-assign]
+    handler.emit = lambda record: errors.append(  # type: ignore[method-assign]  # ours alone
         f"{record.getMessage()}: {record.exc_info[1]!r}" if record.exc_info else record.getMessage()
     )
     level = watched.level

@@ -10,6 +10,7 @@ import hashlib
 import heapq
 import traceback
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -139,7 +140,7 @@ class NodeClock:
         """Go on, first with all that came due."""
         held, self._held = self._held, None
         for callback in held or ():
-            self._loop.call_later(0, lambda callback=callback: self.run(callback))  # type: ignore[misc]
+            self._loop.call_later(0, partial(self.run, callback))
 
     def _fire(self, timer: Timer) -> None:
         def fire() -> None:

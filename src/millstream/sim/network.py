@@ -355,7 +355,7 @@ class Serving:
                 return
             if isinstance(served, Deferred) and not served.done:
                 self._busy = True
-                served.on_done(lambda ready: self._served(ready, api_key))  # noqa: B023
+                served.on_done(lambda ready: self._served(ready, api_key))  # noqa: B023 - this turn is the last
                 return
             self._answer(served.result() if isinstance(served, Deferred) else served, api_key)
 

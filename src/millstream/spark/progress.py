@@ -63,16 +63,16 @@ class GroupOffsets(StreamingQueryListener):
         self._bootstrap_servers = bootstrap_servers
         self._query_name = query_name
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing."""
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing: all progress is committed already."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Commit the ends of a finished micro-batch."""
         progress = event.progress
         if self._query_name is not None and progress.name != self._query_name:

@@ -306,7 +306,7 @@ def _decode(
     keep: Callable[[Batch], bool] | None = None
     if fetched.aborted_transactions:
         visible = {batch.base_offset for batch in fetched.batches()}
-        keep = lambda batch: batch.base_offset in visible  # noqa: E731
+        keep = lambda batch: batch.base_offset in visible  # noqa: E731 - one of two values
     selection = Selection(
         start_offset=fetched.fetch_offset,
         end_offset=each.end,

@@ -85,12 +85,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         name = self._state.transactional_id(context.partitionId(), context.attemptNumber())
         return write_transaction(iterator, self._options, name)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the transactions of all tasks."""
         if self._state is not None:
             self._commits().commit(batchId, _prepared(messages))
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the transactions of the tasks that have ended."""
         if self._state is not None:
             self._commits().abort(batchId, _prepared(messages))

@@ -54,7 +54,7 @@ class MillstreamDataSource(DataSource):
         """
         return TopicReader(parse_options(self.options), schema)
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query."""
         from millstream.spark.stream import TopicStreamReader
 
@@ -71,7 +71,7 @@ class MillstreamDataSource(DataSource):
             raise ConfigError('a topic cannot be overwritten: write with .mode("append")')
         return TopicWriter(parse_sink_options(self.options, schema, streaming=False))
 
-    def streamWriter(  # noqa: N802
+    def streamWriter(
         self,
         schema: StructType,
         overwrite: bool,

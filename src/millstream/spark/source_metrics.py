@@ -125,16 +125,16 @@ class SourceListener(StreamingQueryListener):
         self._on_progress = on_progress
         self._query_name = query_name
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Do nothing."""
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing: what was told after the last micro-batch holds."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing."""
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Tell the metrics of a micro-batch."""
         progress = event.progress
         if self._query_name is not None and progress.name != self._query_name:

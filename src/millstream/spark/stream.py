@@ -59,7 +59,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver ---------------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins."""
         topics = self._connected()
         earliest, latest = self._ends(topics)
@@ -67,7 +67,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial = StreamOffset(positions, positions, self._topic_ids(latest), True)
         return self._initial.to_json()
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Return an arbitrary limit if the options set one: ``latestOffset`` applies the real
         one.
         """
@@ -76,7 +76,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadAllAvailable()
         return ReadMaxRows(limits.max_offsets or 2**62)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch; ``start`` if there is nothing to do."""
         topics = self._connected()
         since = StreamOffset.from_json(start)
@@ -97,11 +97,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = since.positions if since.is_initial else since.begin
         return StreamOffset(reached, begin, topic_ids).to_json()
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+    def prepareForTriggerAvailableNow(self) -> None:
         """Record the ends: later records belong to the next run."""
         self._target = self._ends(self._connected())[1]
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the ends of the topics, for the query's progress."""
         latest = self._ends(self._connected())[1]
         return StreamOffset(latest, {}, {}).to_json()

@@ -202,10 +202,10 @@ def _load() -> None:
     """Load what a broker runs, before the first fork."""
     import millstream.server.metadata_backend
     import millstream.sqlite.metadata_store
-    import millstream.testing.steered_broker  # noqa: F401
+    import millstream.testing.steered_broker  # noqa: F401 - loaded for the children
 
     with suppress(ImportError):
-        import uvloop  # noqa: F401
+        import uvloop  # noqa: F401 - loaded for the children
     gc.collect()
     gc.freeze()
 
@@ -214,7 +214,7 @@ def _load_cluster() -> None:
     import millstream.server.cluster_backend
     import millstream.server.keeper_backend
     import millstream.server.keeper_process
-    import millstream.testing.cuts  # noqa: F401
+    import millstream.testing.cuts  # noqa: F401 - loaded for the children
 
 
 def main(arguments: list[str]) -> int:

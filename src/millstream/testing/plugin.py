@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Put what the brokers logged during a test into the report of its failure."""
-    report: pytest.TestReport = yield  # type: ignore[assignment]
+    report: pytest.TestReport = yield  # type: ignore[assignment]  # pluggy sends it
     if report.failed:
         for kafka, positions in item.stash.get(_BROKERS, []):
             for broker in kafka.brokers:
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
                 if text:
                     title = f"Log of Kafka broker {broker.id} ({report.when})"
                     report.sections.append((title, text[-_LOG_END:]))
-    return report  # type: ignore[return-value]
+    return report  # type: ignore[return-value]  # to pluggy
 
 
 class KafkaPool:

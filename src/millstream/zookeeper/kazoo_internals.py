@@ -116,7 +116,7 @@ class MultiRead:
         return results
 
 
-class Multi(wire.Transaction):  # type: ignore[misc]
+class Multi(wire.Transaction):  # type: ignore[misc]  # kazoo has no types
     """kazoo's transaction, extended to return the stat of a created node."""
 
     @classmethod

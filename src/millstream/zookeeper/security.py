@@ -50,7 +50,7 @@ class ZooKeeperSecurity:
         return CREATOR_ALL_ACL if sensitive else _READABLE_ACL
 
 
-class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+class TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """kazoo's threads, with connections over TLS."""
 
     def __init__(self, context: ssl.SSLContext) -> None:

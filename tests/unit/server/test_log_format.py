@@ -35,7 +35,7 @@ def test_a_line_is_an_object() -> None:
 
 def test_an_exception_is_part_of_it() -> None:
     try:
-        raise ValueError("no")  # noqa: TRY301
+        raise ValueError("no")
     except ValueError:
         line = JsonFormatter().format(record("failed", exc_info=sys.exc_info()))
     assert "ValueError: no" in json.loads(line)["exception"]

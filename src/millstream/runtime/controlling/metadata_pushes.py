@@ -396,7 +396,7 @@ class MetadataPushes:
             response = answer.result()
             assert isinstance(response, PushMetadataResponse)
             if response.error_code != ErrorCode.NONE.code:
-                raise KafkaError(ErrorCode.of(response.error_code))  # noqa: TRY301
+                raise KafkaError(ErrorCode.of(response.error_code))
         except KafkaError as error:
             self._failed(addressee, sent, error)
             return

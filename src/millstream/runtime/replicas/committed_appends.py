@@ -19,7 +19,7 @@ def append_internal(partition: Partition, records: bytes) -> Deferred[Offset]:
     outcome: Deferred[Offset] = Deferred()
     try:
         if partition.leading is not None and partition.leading.is_under_min_isr:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)  # noqa: TRY301
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         batch = Batch(memoryview(bytearray(records)))
         result = partition.append(batch, partition.clock.now_ms())
     except KafkaError as error:

@@ -10,6 +10,7 @@ Kafka: ``ReplicaManager.fetchMessages``, ``DelayedFetch``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.deferred import Deferred, spawn
@@ -182,7 +183,7 @@ class DelayedFetch:
         """Read the partitions that are left, a slice each time the loop has served others."""
         while not outcome.is_whole:
             served: Deferred[None] = Deferred()
-            self._partitions.clock.call_soon(lambda served=served: self._go_on(served))  # type: ignore[misc]
+            self._partitions.clock.call_soon(partial(self._go_on, served))
             await served
             self._read_slice(outcome)
 

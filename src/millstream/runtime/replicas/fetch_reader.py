@@ -190,9 +190,7 @@ class FetchReader:
             if fetch.current_leader_epoch >= 0:
                 partition.check_leader_epoch(fetch.current_leader_epoch)
             if max_bytes < 0 and fetch.fetch_offset < partition.log.offsets.high_watermark:
-                raise KafkaError(  # noqa: TRY301
-                    ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes"
-                )
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {max_bytes} bytes")
             if fetch.last_fetched_epoch >= 0 or not self._is_plain:
                 instead = self._before_reading(partition, fetch)
                 if instead is not None:

@@ -119,7 +119,7 @@ class FollowerRole:
             raise self.partition.disk_failed(error) from error
         except CorruptLogError as error:
             # It stays out of sync; others that follow the same leader go on.
-            log.error("%s: its log is damaged: %s", self._name, error)  # noqa: TRY400
+            log.error("%s: its log is damaged: %s", self._name, error)
             self.machine.on_no_answer(now_ms)
 
     def _on_data(self, asked: FetchPosition, data: PartitionData, now_ms: float) -> None:
@@ -166,7 +166,7 @@ class FollowerRole:
                 self.partition.append_as_follower(records)
             except (CorruptLogError, KafkaError) as error:
                 self.waits_for_flush = False
-                log.error("%s: what the leader sent is not appended: %s", self._name, error)  # noqa: TRY400
+                log.error("%s: what the leader sent is not appended: %s", self._name, error)
                 self.machine.on_no_answer(now_ms)
                 return
             except Exception:

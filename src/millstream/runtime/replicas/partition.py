@@ -206,7 +206,7 @@ class Partition:
             if self.leading is not None:
                 self.check_write(acks)
             if self.is_internal:
-                raise KafkaError(  # noqa: TRY301
+                raise KafkaError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write internal topics"
                 )
             limits = self.limits

@@ -233,7 +233,7 @@ class Partitions:
             self.storage_failed(error)
         except KafkaError as error:
             self._drop(partition, error)
-            log.error("%s is not led here: %s", partition.topic_partition, error)  # noqa: TRY400
+            log.error("%s is not led here: %s", partition.topic_partition, error)
 
     def _lead(self, partition: Partition, state: PartitionState, *, is_new: bool) -> None:
         if self.replicas is not None and (partition.leading is not None or not state.is_alone):

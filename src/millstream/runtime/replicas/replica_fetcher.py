@@ -266,7 +266,7 @@ class ReplicaFetcher:
             assert isinstance(response, FetchResponse)
             self.unanswered_since_ms = None
             if response.error_code:
-                raise KafkaError(ErrorCode.of(response.error_code))  # noqa: TRY301
+                raise KafkaError(ErrorCode.of(response.error_code))
         except KafkaError as error:
             if not self._failed_fetches:  # those that follow until one is answered say the same
                 log.info("no answer to a fetch from broker %d: %s", self.leader, error)

@@ -243,7 +243,7 @@ class ShareFetch:
             try:
                 fetched = self._acquire_from(found, room)
             except CorruptLogError as error:
-                log.error("%s is damaged: %s", found.led, error)  # noqa: TRY400
+                log.error("%s is damaged: %s", found.led, error)
                 fetched = FetchedSharePartition(found.led.key, ErrorCode.CORRUPT_MESSAGE)
             if fetched is not None:
                 answer.append(fetched)

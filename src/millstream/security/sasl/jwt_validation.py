@@ -91,7 +91,7 @@ def parse_jwks(data: bytes) -> VerificationKeys:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError("it is not a set of keys (JWKS)") from None
     if not isinstance(entries, list):
-        raise ValueError("it is not a set of keys (JWKS)")  # noqa: TRY004
+        raise ValueError("it is not a set of keys (JWKS)")
     keys = []
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("kty") not in _KEY_TYPES:

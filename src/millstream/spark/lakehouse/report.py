@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.model.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 SESSION_GAP_S: Final = 1_800
 _NEEDED: Final = ("client", "agent", "time", "path", "status", "bytes", "referrer")
@@ -127,16 +127,16 @@ def compute(rows: DataFrame) -> AccessReport:
 def _hours(log: DataFrame) -> list[Hour]:
     from pyspark.sql import functions as f
 
-    def of_class(low: int, high: int) -> object:
+    def of_class(low: int, high: int) -> Column:
         return f.count_if((f.col("status") >= low) & (f.col("status") < high))
 
     counts = (
         log.groupBy(f.date_trunc("hour", "time").alias("start"))
         .agg(
-            of_class(0, 300).alias("fine"),  # type: ignore[attr-defined]
-            of_class(300, 400).alias("redirected"),  # type: ignore[attr-defined]
-            of_class(400, 500).alias("client_errors"),  # type: ignore[attr-defined]
-            of_class(500, 1000).alias("server_errors"),  # type: ignore[attr-defined]
+            of_class(0, 300).alias("fine"),
+            of_class(300, 400).alias("redirected"),
+            of_class(400, 500).alias("client_errors"),
+            of_class(500, 1000).alias("server_errors"),
         )
         .where("start is not null")
         .orderBy("start")

@@ -44,7 +44,7 @@ def _reset(value: object) -> ResetStrategy:
     if isinstance(value, ResetStrategy):
         return value
     if not isinstance(value, str):
-        raise ValueError("it takes earliest, latest, none or by_duration:…")  # noqa: TRY004
+        raise ValueError("it takes earliest, latest, none or by_duration:…")
     return parse_reset(value)
 
 
@@ -98,7 +98,7 @@ class ConsumerSettings(ObservedSettings):
     max_poll_records: int = setting(integer(1), 500)
     enable_auto_commit: bool = setting(boolean, True)
     auto_commit_interval_ms: float = setting(milliseconds(), 5_000)
-    auto_offset_reset: ResetStrategy = setting(_reset, LATEST)  # noqa: RUF009
+    auto_offset_reset: ResetStrategy = setting(_reset, LATEST)  # noqa: RUF009 - LATEST is frozen
     isolation_level: str = setting(choice("read_uncommitted", "read_committed"), "read_uncommitted")
     fetch_min_bytes: int = setting(integer(), 1)
     fetch_max_bytes: int = setting(integer(), 52_428_800)

@@ -117,7 +117,7 @@ def rows_of(values: Sequence[bytes]) -> list[bytes]:
 
 def _row(op: str, before: Any, after: Any, fields: Sequence[str]) -> bytes:
     if not isinstance(after, dict):
-        raise ValueError(without_row(op))  # noqa: TRY004
+        raise ValueError(without_row(op))
     if isinstance(before, dict) and op == "u":
         other = [n for n in fields if before.get(n) is not None and before[n] != after.get(n)]
         if other:

@@ -510,7 +510,7 @@ def _lines(values: list[bytes | None]) -> bytes | None:
 def _read_object(value: bytes) -> Fields:
     found: Any = json.loads(value)
     if not isinstance(found, dict):
-        raise ValueError(f"a JSON {type(found).__name__}, not an object")  # noqa: TRY004
+        raise ValueError(f"a JSON {type(found).__name__}, not an object")
     return found
 
 

@@ -49,7 +49,7 @@ ACCESS_LOG_COLUMNS: Final = pa.schema(
         ("agent", pa.string()),
     ]
 )
-_MONTHS: Final = tuple("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())  # noqa: SIM905
+_MONTHS: Final = tuple("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())  # noqa: SIM905 - a line instead of twelve
 _SERVER_TIME: Final = (
     r"^(?P<day>\d\d)/(?P<month>[A-Z][a-z]{2})/(?P<year>\d{4}):(?P<time>\d\d:\d\d:\d\d) "
     r"(?P<zone>[+-]\d{4})$"
