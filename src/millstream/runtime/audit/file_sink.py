@@ -16,7 +16,7 @@ from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.runtime.offload import Offload
 from millstream.security.audit.machine import Entry
-from millstream.storage.files import AppendedFile
+from millstream.storage.appended_file import AppendedFile
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from tests.unit.runtime.coordinator_site import HandClock
 from millstream.runtime.audit.file_sink import RETRY_MS, FileSink
 from millstream.runtime.offload import InlineOffload
 from millstream.security.audit.machine import Destination, Entry
-from millstream.storage.files import AppendedFile
+from millstream.storage.appended_file import AppendedFile
 
 
 def entry(value: bytes) -> Entry:
