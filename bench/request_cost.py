@@ -32,7 +32,7 @@ from bench.load.raw import FETCH_BATCH_BYTES, fetch_batch
 from millstream.config.broker import BrokerConfig
 from millstream.model.deferred import Deferred
 from millstream.model.topic import TopicId
-from millstream.net.listener import Peer
+from millstream.net.peer import Peer
 from millstream.protocol.codec import decode_response
 from millstream.protocol.messages.metadata import MetadataResponse
 from millstream.protocol.outgoing import Outgoing

@@ -14,20 +14,14 @@ import socket
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from functools import partial
-from ssl import SSLContext, SSLObject
-from typing import Protocol
+from dataclasses import replace
 
-from millstream.model.errors import MillstreamError
-from millstream.model.principal import ANONYMOUS, KafkaPrincipal
-from millstream.net.connection import Connection, ConnectionPolicy, Served
+from millstream.net.connection import Connection, ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
-from millstream.net.half_open import HalfOpen
-from millstream.net.handshake_turns import HandshakeTurns
+from millstream.net.peer import OpenSession, Peer, Session
+from millstream.net.peer_authentication import PeerAuthentication, Protection
 from millstream.net.receive_budget import ReceiveBudget
-from millstream.net.tls_handshake import TlsHandshake
-from millstream.net.transport import PlainTransport, Scratch, TlsTransport, Transport
+from millstream.net.transport import PlainTransport, Transport
 from millstream.protocol.framing import FrameReader
 
 log = logging.getLogger(__name__)
@@ -40,87 +34,6 @@ _MAX_HELD_BACK = 1_000
 _RESTING_SWEEPS = 10
 """So long nothing has come that a connection's buffer is better given back."""
 _LEAST_BYTES_PER_MS = 64  # a large frame on a slow line may take longer than the deadline
-
-
-def _nothing() -> None:
-    """Do nothing: nobody waits for the peer."""
-
-
-def _unheard(peer: Peer, reason: str) -> None:
-    """Tell nobody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """One accepted connection as the dispatcher knows it."""
-
-    connection_id: int
-    listener: str
-    host: str
-    port: int
-    protocol: str = "PLAINTEXT"
-    principal: KafkaPrincipal = ANONYMOUS
-    """Who the certificate of the peer speaks for; anonymous without one."""
-    mute: Callable[[float], None] | None = None
-    """Has nothing more of the peer handled for so many milliseconds."""
-    on_authenticated: Callable[[], None] = _nothing
-    """To be called once a peer that has to authenticate, by SASL, has done so: until then it counts
-    as half open, and has a deadline."""
-
-
-class Session(Protocol):
-    """Who serves the frames of one connection."""
-
-    @property
-    def serve(self) -> Callable[[memoryview], Served]:
-        """Answers one frame, see ``Connection``."""
-
-    def limit(self, frames: FrameReader) -> None:
-        """Called before anything is received: lower the limits of the frames of a client that has
-        to authenticate first.
-        """
-
-    def closed(self) -> None:
-        """The peer has gone: nothing needs to wait on its behalf any more."""
-
-
-OpenSession = Callable[[Peer], Session]
-
-
-class ServerTls(Protocol):
-    """The broker's side of TLS for one listener."""
-
-    @property
-    def context(self) -> SSLContext:
-        """The context in force: certificates may have been replaced since the last connection."""
-
-    def principal(self, tls: SSLObject) -> KafkaPrincipal:
-        """Return who the peer is. AuthenticationError, worded for the log, refuses it."""
-
-
-class AuthenticationError(MillstreamError):
-    """The certificate of a peer speaks for nobody."""
-
-
-@dataclass(slots=True)
-class Protection:
-    """What a listener asks of a peer before it serves it. ``half_open`` and ``turns`` are shared by
-    all listeners, ``scratch`` by all transports of a loop.
-    """
-
-    protocol: str
-    half_open: HalfOpen
-    scratch: Scratch
-    turns: HandshakeTurns
-    tls: ServerTls | None = None
-    on_outcome: Callable[[Peer, str], None] = _unheard
-    """Called with a peer whose certificate was accepted, and an empty reason, or with why a peer
-    did not come to the end of its authentication. What SASL refuses is the session's to tell."""
-
-    @property
-    def asks_for_sasl(self) -> bool:
-        """True when a session has to say that its peer is authenticated."""
-        return self.protocol.startswith("SASL_")
 
 
 class _Mute:
@@ -175,16 +88,6 @@ class _Tracked:
         return self.frame_sweeps
 
 
-@dataclass(slots=True)
-class _HalfOpen:
-    """A peer that is not authenticated yet: in the handshake of TLS, or in that of SASL."""
-
-    peer: Peer
-    deadline: TimerHandle
-    handshake: TlsHandshake | None = None
-    connection: Connection | None = None
-
-
 class Listener:
     """Accepts on one address and owns the connections that come of it.
 
@@ -208,7 +111,11 @@ class Listener:
     ) -> None:
         self.name = name
         self._new_connection = new_connection
-        self._protection = protection
+        self._authentication = (
+            None
+            if protection is None
+            else PeerAuthentication(protection, loop=loop, quotas=quotas, begin=self._begin)
+        )
         self._for_brokers = for_brokers
         self._loop = loop
         self._quotas = quotas
@@ -218,10 +125,8 @@ class Listener:
         self._sockets: list[socket.socket] = []
         self._accepting = False
         self._connections: dict[Connection, _Tracked] = {}
-        self._half_open: dict[int, _HalfOpen] = {}
         self._held_back: set[socket.socket] = set()
         """Peers whose addresses connect too often, until they are closed."""
-        """The peers that are not authenticated yet, by number."""
         self._sweeper: TimerHandle | None = None
         self.accepted = 0
         """Connections that were accepted since the start."""
@@ -281,8 +186,8 @@ class Listener:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for number in list(self._half_open):
-            self._drop(number)
+        if self._authentication is not None:
+            self._authentication.close()
         for sock in tuple(self._held_back):
             self._let_go(sock)
         for connection in list(self._connections):
@@ -291,7 +196,7 @@ class Listener:
     @property
     def connection_count(self) -> int:
         """How many connections are open."""
-        shaking = sum(each.handshake is not None for each in self._half_open.values())
+        shaking = 0 if self._authentication is None else self._authentication.handshakes
         return len(self._connections) + shaking
 
     def waiting(self) -> Iterator[str]:
@@ -379,10 +284,12 @@ class Listener:
             return
         number = next(self._ids)
         self.accepted += 1
-        if self._protection is None:
+        authentication = self._authentication
+        if authentication is None:
             self._begin(PlainTransport(sock, self._loop), Peer(number, self.name, host, port))
         else:
-            self._admit(sock, Peer(number, self.name, host, port, self._protection.protocol))
+            peer = Peer(number, self.name, host, port, authentication.protocol)
+            authentication.admit(sock, peer)
 
     def _begin(self, transport: Transport, peer: Peer) -> Connection:
         """Serve a peer from now on."""
@@ -411,107 +318,9 @@ class Listener:
         tracked = self._connections.pop(connection)
         tracked.mute.connection = None
         self._quotas.release(tracked.host)
-        if self._half_open:
-            self._authenticated(tracked.number)
+        if self._authentication is not None:
+            self._authentication.authenticated(tracked.number)
         tracked.session.closed()
-
-    def _admit(self, sock: socket.socket, peer: Peer) -> None:
-        """Let a peer authenticate: TLS first, then SASL, each where the listener asks for it."""
-        protection = self._protection
-        assert protection is not None
-        number, seconds = peer.connection_id, self._quotas.limits.authentication_ms / 1000
-        deadline = self._loop.call_later(seconds, self._give_up, number, "took too long")
-        half_open = self._half_open[number] = _HalfOpen(peer, deadline)
-        protection.half_open.add(
-            number, peer.host, partial(self._give_up, number, "gave way to newer ones")
-        )
-        if protection.tls is None:
-            self._begin_sasl(PlainTransport(sock, self._loop), half_open, peer)
-            return
-        half_open.handshake = TlsHandshake(
-            sock,
-            loop=self._loop,
-            context=protection.tls.context,
-            scratch=protection.scratch,
-            on_done=partial(self._shaken, half_open),
-            on_failed=partial(self._handshake_failed, half_open),
-            turns=protection.turns,
-        )
-
-    def _shaken(self, half_open: _HalfOpen, transport: TlsTransport) -> None:
-        protection = self._protection
-        assert protection is not None
-        assert protection.tls is not None
-        half_open.handshake = None
-        peer = half_open.peer
-        try:
-            principal = protection.tls.principal(transport.tls)
-        except AuthenticationError as error:
-            log.info("closing the connection of %s:%d: %s", peer.host, peer.port, error)
-            self._turn_away(half_open, transport, str(error))
-            return
-        except Exception:  # a fault of this side, after which nobody else knows of the socket
-            log.exception("closing the connection of %s:%d: who it is", peer.host, peer.port)
-            self._turn_away(half_open, transport, "a fault of the broker")
-            return
-        peer = replace(peer, principal=principal)
-        if protection.asks_for_sasl:
-            self._begin_sasl(transport, half_open, peer)
-        else:
-            self._authenticated(peer.connection_id)
-            protection.on_outcome(peer, "")
-            self._begin(transport, peer)
-
-    def _turn_away(self, half_open: _HalfOpen, transport: TlsTransport, reason: str) -> None:
-        """Close a peer whose certificate names nobody."""
-        peer = half_open.peer
-        transport.close()
-        self._quotas.release(peer.host)
-        self._authenticated(peer.connection_id)
-        assert self._protection is not None
-        self._protection.on_outcome(peer, reason)
-
-    def _begin_sasl(self, transport: Transport, half_open: _HalfOpen, peer: Peer) -> None:
-        on_authenticated = partial(self._authenticated, peer.connection_id)
-        peer = replace(peer, on_authenticated=on_authenticated)
-        half_open.connection = self._begin(transport, peer)
-
-    def _authenticated(self, number: int) -> None:
-        """Count a peer out of those that are half open."""
-        half_open = self._half_open.pop(number, None)
-        if half_open is not None:
-            assert self._protection is not None
-            half_open.deadline.cancel()
-            half_open.handshake = half_open.connection = None  # they know it, and are freed at once
-            self._protection.half_open.remove(number)
-
-    def _handshake_failed(self, half_open: _HalfOpen, reason: str) -> None:
-        peer = half_open.peer
-        if reason:
-            log.info("closed the connection of %s:%d: %s", peer.host, peer.port, reason)
-            assert self._protection is not None
-            self._protection.on_outcome(peer, reason)
-        self._quotas.release(peer.host)
-        self._authenticated(peer.connection_id)
-
-    def _give_up(self, number: int, reason: str) -> None:
-        peer = self._half_open[number].peer
-        log.info(
-            "closing the connection of %s:%d: its authentication %s", peer.host, peer.port, reason
-        )
-        assert self._protection is not None
-        self._protection.on_outcome(peer, reason)
-        self._drop(number)
-
-    def _drop(self, number: int) -> None:
-        """Close a peer that is half open."""
-        half_open = self._half_open[number]
-        if half_open.connection is not None:
-            half_open.connection.close()
-        elif half_open.handshake is not None:
-            half_open.handshake.close()
-            self._quotas.release(half_open.peer.host)
-        self._authenticated(number)
 
     def _sweep(self) -> None:
         """Close the peers that stood still too long, and those that are too many."""

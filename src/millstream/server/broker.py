@@ -22,7 +22,9 @@ from millstream.net.connection import Connection, ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.half_open import HalfOpen
 from millstream.net.handshake_turns import HandshakeTurns
-from millstream.net.listener import Listener, Peer, Protection, Session
+from millstream.net.listener import Listener
+from millstream.net.peer import Peer, Session
+from millstream.net.peer_authentication import Protection
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.net.transport import Scratch
 from millstream.runtime.clock import LoopClock

@@ -24,7 +24,7 @@ from millstream.config.listeners import TLS_PROTOCOLS, Listener
 from millstream.config.of_listener import prefixed_names, setting_of_listener
 from millstream.model.errors import ConfigError
 from millstream.model.principal import ANONYMOUS, USER, KafkaPrincipal
-from millstream.net.listener import AuthenticationError
+from millstream.net.peer_authentication import AuthenticationError
 from millstream.security.distinguished_name import BadCertificateError, subject_of
 from millstream.security.key_stores import key_material
 from millstream.security.principal_mapping import NoMatchingRuleError, PrincipalMapping

@@ -23,7 +23,7 @@ from millstream.model.errors import (
     ProtocolError,
 )
 from millstream.net.connection import Served
-from millstream.net.listener import Peer, Session
+from millstream.net.peer import Peer, Session
 from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.protocol.codec import (
     RequestHeader,

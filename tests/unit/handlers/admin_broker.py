@@ -19,7 +19,7 @@ from millstream.controller.topic_changes import NewTopic
 from millstream.model.broker import BrokerId, BrokerNode, Endpoint
 from millstream.model.deferred import Deferred
 from millstream.model.errors import StorageError
-from millstream.net.listener import Peer, Session
+from millstream.net.peer import Peer, Session
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.outgoing import IN_MEMORY, Outgoing

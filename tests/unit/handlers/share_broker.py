@@ -15,7 +15,7 @@ from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicId
-from millstream.net.listener import Peer
+from millstream.net.peer import Peer
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import share_acknowledge, share_fetch
 from millstream.records.batch import Batch

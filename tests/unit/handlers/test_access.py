@@ -41,7 +41,7 @@ from millstream.model.entity_keys import acl_key, acl_value
 from millstream.model.errors import ConnectionClosedError, ErrorCode
 from millstream.model.principal import KafkaPrincipal
 from millstream.model.topic import TopicId
-from millstream.net.listener import Peer, Session
+from millstream.net.peer import Peer, Session
 from millstream.protocol.api import ApiKey
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response

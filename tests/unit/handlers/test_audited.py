@@ -21,7 +21,7 @@ from millstream.model.acl import CLUSTER_NAME, AclOperation, AclResource
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError
 from millstream.model.principal import KafkaPrincipal
-from millstream.net.listener import Peer
+from millstream.net.peer import Peer
 from millstream.protocol.api import APIS, ApiKey
 from millstream.protocol.messages.create_acls import CreateAclsRequest
 from millstream.protocol.messages.create_delegation_token import CreateDelegationTokenRequest

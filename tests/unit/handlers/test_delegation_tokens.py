@@ -12,7 +12,7 @@ from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.model.entities import EntityKind
 from millstream.model.errors import ConnectionClosedError, ErrorCode
-from millstream.net.listener import Session
+from millstream.net.peer import Session
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_delegation_token import (

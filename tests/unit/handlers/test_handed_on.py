@@ -31,7 +31,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.entities import EntityKind
 from millstream.model.errors import ErrorCode
 from millstream.model.principal import KafkaPrincipal
-from millstream.net.listener import Peer, Session
+from millstream.net.peer import Peer, Session
 from millstream.protocol.api import APIS, ApiKey
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.create_delegation_token import (

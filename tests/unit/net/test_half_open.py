@@ -21,7 +21,9 @@ from millstream.net.connection import ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.half_open import HalfOpen
 from millstream.net.handshake_turns import STEPS_PER_PASS, HandshakeTurns
-from millstream.net.listener import AuthenticationError, Listener, Peer, Protection
+from millstream.net.listener import Listener
+from millstream.net.peer import Peer
+from millstream.net.peer_authentication import AuthenticationError, Protection
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.net.transport import Scratch
 from millstream.security.distinguished_name import subject_of

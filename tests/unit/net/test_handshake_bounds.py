@@ -15,6 +15,7 @@ from tests.unit.net.test_half_open import Place, is_closed
 
 from millstream.net import tls_handshake
 from millstream.net.half_open import HalfOpen, address_group
+from millstream.net.peer_authentication import _HalfOpen
 from millstream.net.tls_handshake import MAX_RECEIVED_BYTES, RECEIVED_BYTES
 
 RECORD_BYTES = 16_000
@@ -33,6 +34,12 @@ def endless_hello(size: int) -> Iterator[bytes]:
     while left:
         piece, left = left[:RECORD_BYTES], left[RECORD_BYTES:]
         yield b"\x16\x03\x01" + struct.pack(">H", len(piece)) + piece
+
+
+def half_open_of(place: Place) -> list[_HalfOpen]:
+    authentication = place.listener._authentication
+    assert authentication is not None
+    return list(authentication.half_open.values())
 
 
 def feed(place: Place, sock: socket.socket, data: bytes) -> None:
@@ -69,7 +76,7 @@ def test_little_is_received_at_once(stack: ExitStack, monkeypatch: pytest.Monkey
     place = Place(stack, "SSL")
     sock = place.connect()
     written: list[int] = []
-    handshake = next(iter(place.listener._half_open.values())).handshake
+    handshake = half_open_of(place)[0].handshake
     assert handshake is not None
     incoming = handshake._incoming
 
@@ -151,7 +158,7 @@ def test_a_peer_that_is_gone_leaves_nothing_to_the_garbage_collector(
     sock = place.connect() if protocol == "SASL_PLAINTEXT" else place.secure()
     half = place.connect()  # in its handshake, and before it the first one has given way
     kept: list[weakref.ref[object]] = []
-    for each in place.listener._half_open.values():
+    for each in half_open_of(place):
         kept += [weakref.ref(part) for part in (each.handshake, each.connection) if part]
     kept += [weakref.ref(connection) for connection in place.listener._connections]
     assert kept

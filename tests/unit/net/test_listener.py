@@ -16,7 +16,8 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ProtocolError
 from millstream.net.connection import ConnectionPolicy, Served
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
-from millstream.net.listener import Listener, Peer
+from millstream.net.listener import Listener
+from millstream.net.peer import Peer
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.outgoing import Outgoing

@@ -13,7 +13,7 @@ from tests.unit.handlers.admin_broker import AdminBroker
 from millstream.handlers.request import ConnectionInfo, RequestContext
 from millstream.model.entities import EntityKind
 from millstream.model.errors import ErrorCode
-from millstream.net.listener import Peer
+from millstream.net.peer import Peer
 from millstream.protocol.api import ApiKey
 from millstream.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

@@ -17,7 +17,7 @@ from millstream.model.entities import EntityKind
 from millstream.model.errors import ConfigError, ConnectionClosedError, ErrorCode, ProtocolError
 from millstream.model.principal import ANONYMOUS, KafkaPrincipal
 from millstream.net.connection import LastAnswerError
-from millstream.net.listener import Peer
+from millstream.net.peer import Peer
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.framing import FrameReader
 from millstream.protocol.message import Request, Response
