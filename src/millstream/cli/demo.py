@@ -22,7 +22,7 @@ from millstream.cli.access_log import count_statuses, generate_lines
 from millstream.cli.demo_broker import DemoBroker
 from millstream.cli.demo_clients import GroupReport, consume_as_group, produce_lines
 from millstream.cli.demo_report import Report
-from millstream.cli.demo_spark import SparkLoad
+from millstream.cli.demo_spark import SparkLoad, check_spark
 from millstream.cli.failures import FAILED, TERMINATED, CommandFailedError
 from millstream.client import Admin
 from millstream.client.core.admin.topics import NewTopic
@@ -53,6 +53,7 @@ def demo(
     ] = None,
 ) -> None:
     """Run the main job: access log, topic, consumer group, Spark, Parquet, and what each took."""
+    check_spark()
     report = Report()
     # Asked to end, Python would go without stopping the broker or cleaning up.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))

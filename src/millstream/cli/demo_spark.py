@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STOP_TIMEOUT_S: Final = 10.0
+_MISSING: Final = "PySpark is missing: pip install 'millstream[spark]'"
 
 
 class SparkLoad:
@@ -114,12 +116,18 @@ def load_to_parquet(
     return Counter({row["status"]: row["count"] for row in rows})
 
 
+def check_spark() -> None:
+    """Raise CommandFailedError where there is no PySpark, which is only looked for."""
+    if find_spec("pyspark") is None:
+        raise CommandFailedError(_MISSING)
+
+
 def main(bootstrap: str, topic: str, working_directory: Path) -> None:
     """Do the work of the process."""
     try:
         from millstream.spark.sessions import start_session
     except ImportError:
-        raise CommandFailedError("PySpark is missing: pip install 'millstream[spark]'") from None
+        raise CommandFailedError(_MISSING) from None
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -71,7 +71,7 @@ def sentence(error: Exception) -> str:
     """Return what went wrong, in one line."""
     extra = _extra(error)
     if isinstance(error, ModuleNotFoundError) and extra is not None:
-        text = f"this needs {error.name}: pip install 'millstream[{extra}]' brings it"
+        text = f"{error.name} is missing: pip install 'millstream[{extra}]'"
     elif isinstance(error, KafkaError):
         explanation = _EXPLANATIONS.get(error.error, error.error.name.lower().replace("_", " "))
         # An error without words of its own has its name for a message.

@@ -41,7 +41,7 @@ class ConsoleBeside:
         for name in ("starlette", "uvicorn"):
             if find_spec(name) is None:
                 raise CommandFailedError(
-                    f"--console needs {name}: pip install 'millstream[console]' brings it"
+                    f"--console needs {name}: pip install 'millstream[console]'"
                 )
         protocol = config.listening()[0].protocol
         if protocol in PROTECTED_PROTOCOLS and not {_CLIENT_FILE, _PROTOCOL} & set(environment):

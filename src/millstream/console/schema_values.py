@@ -69,9 +69,7 @@ class SchemaValues:
                 return Decoded(error=str(error))
             except ModuleNotFoundError as error:
                 extra = "avro" if error.name == "fastavro" else "protobuf"
-                return Decoded(
-                    error=f"this needs {error.name}: pip install 'millstream[{extra}]' brings it"
-                )
+                return Decoded(error=f"{error.name} is missing: pip install 'millstream[{extra}]'")
             except (MillstreamError, ValueError, RecursionError) as error:
                 return Decoded(error=f"schema {name}: {error}")
 

@@ -44,7 +44,7 @@ def _row(
     try:
         row.update(_state(shown, source, storage_options))
     except ModuleNotFoundError as error:
-        row["error"] = f"this needs {error.name}: pip install 'millstream[lake]' brings it"
+        row["error"] = f"{error.name} is missing: pip install 'millstream[lake]'"
     except (MillstreamError, OSError) as error:
         row["error"] = str(error)
     return row

@@ -152,7 +152,7 @@ def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
         "dlq show delta:x",
         f"pipeline check {shlex.quote(__file__)}",
     ]
-    lines += ["zookeeper start"]
+    lines += ["zookeeper start", "demo --lines 10"]
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_EXTRAS.format(missing=missing, lines=lines)],
         capture_output=True,
@@ -161,11 +161,12 @@ def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
         check=False,
     )
     codes = [line for line in done.stdout.splitlines() if line.startswith("code ")]
-    assert codes == ["code 0"] * 4 + ["code 1"] * 9
+    assert codes == ["code 0"] * 4 + ["code 1"] * 10
     said = done.stderr.splitlines()
-    assert len(said) == 9
-    assert all("pip install 'millstream[lake]'" in each for each in said[:-1])
-    assert "pip install 'millstream[spark]'" in said[-1]
+    assert len(said) == 10
+    assert all("pip install 'millstream[lake]'" in each for each in said[:-2])
+    assert all("pip install 'millstream[spark]'" in each for each in said[-2:])
+    assert "start the broker" not in done.stdout, "the demo looks before it begins"
 
 
 _INTERRUPTED_IMPORT = """

@@ -247,7 +247,5 @@ def test_importing_millstream_loads_nothing_of_it(logs: Path) -> None:
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
     )
     assert "30" in done.stdout
-    assert done.stderr == (
-        "millstream: this needs duckdb: pip install 'millstream[sql]' brings it\n"
-    )
+    assert done.stderr == ("millstream: duckdb is missing: pip install 'millstream[sql]'\n")
     assert done.returncode == 1
