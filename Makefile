@@ -36,8 +36,8 @@ test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock 
 test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
 	$(BIN)/python tools/run_tests.py -n 2 -m long
 
-test-pythons:  ## the fast tests on Python 3.12, 3.13 and 3.14, those that this machine has
-	$(PYTHON) tools/other_pythons.py
+test-pythons:  ## the fast tests on Python 3.12, 3.13 and 3.14, those that this machine has (PYTHONS=3.13)
+	PYTHONS='$(PYTHONS)' $(PYTHON) tools/other_pythons.py
 
 interop: $(STAMP)  ## Apache Kafka's own tools and the differential runner (Maven, or KAFKA_HOME)
 	$(BIN)/pytest -q tests/interop --java

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,22 +15,34 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
 from millstream.spark.lakehouse.table import Table
+from millstream.spark.locations.location import Location
 
 
-def iceberg_table(table: Table) -> IcebergTable:
-    """Return a table as pyiceberg finds it, as the user's page says."""
-    path = table.name.path
-    catalog = SqlCatalog(
+@contextmanager
+def own_catalog(path: Location | Path) -> Iterator[SqlCatalog]:
+    """Open the SQLite catalogue of a directory as the user's page says, and close it behind.
+
+    One that is left open keeps a connection, of which Python warns from 3.13 on.
+    """
+    with SqlCatalog(
         "millstream", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}"
-    )
-    return catalog.load_table(("millstream", re.sub(r"[^A-Za-z0-9_]", "_", path.name)))
+    ) as catalog:
+        assert isinstance(catalog, SqlCatalog)
+        yield catalog
+
+
+def iceberg_table(path: Location | Path) -> IcebergTable:
+    """Return the table of a directory as pyiceberg finds it; it is for reading."""
+    with own_catalog(path) as catalog:
+        return catalog.load_table(("millstream", re.sub(r"[^A-Za-z0-9_]", "_", path.name)))
 
 
 def read_by_library(table: Table, columns: Sequence[str]) -> pa.Table:
     """Read with deltalake or pyiceberg."""
     if table.name.kind == "delta":
         return DeltaTable(table.name.path.uri()).to_pyarrow_table(columns=list(columns))
-    return iceberg_table(table).scan(selected_fields=tuple(columns)).to_arrow().select(columns)
+    scan = iceberg_table(table.name.path).scan(selected_fields=tuple(columns))
+    return scan.to_arrow().select(columns)
 
 
 def read_by_polars(table: Table, columns: Sequence[str]) -> pa.Table:
@@ -38,7 +52,7 @@ def read_by_polars(table: Table, columns: Sequence[str]) -> pa.Table:
     if table.name.kind == "delta":
         frame = pl.scan_delta(table.name.path.uri())
     else:
-        frame = pl.scan_iceberg(iceberg_table(table).metadata_location)
+        frame = pl.scan_iceberg(iceberg_table(table.name.path).metadata_location)
     with warnings.catch_warnings():  # it prefers a package of its own for Iceberg, and says so
         warnings.simplefilter("ignore", pl.exceptions.PerformanceWarning)
         return frame.select(columns).collect().to_arrow()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 from tests.broker_process import BrokerProcess
 from tests.interop.clients.access_log import access_log_bytes
+from tests.lake_readers import iceberg_table
 
 from millstream.cli.access_log import status_of
 from millstream.cli.main import main
@@ -53,11 +53,8 @@ def with_deltalake(path: Path) -> Statuses:
 
 
 def with_pyiceberg(path: Path) -> Statuses:
-    catalog = SqlCatalog(
-        "millstream", uri=f"sqlite:///{path / 'catalog.db'}", warehouse=f"file://{path}"
-    )
-    table = catalog.load_table(("millstream", "a_table")).scan(selected_fields=("status",))
-    found: Statuses = table.to_arrow()["status"].to_pylist()
+    rows = iceberg_table(path).scan(selected_fields=("status",))
+    found: Statuses = rows.to_arrow()["status"].to_pylist()
     return found
 
 

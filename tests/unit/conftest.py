@@ -8,6 +8,7 @@ NEED_PYSPARK = [
     "client/test_security_page.py",
     "spark/test_security_options.py",
     "spark/test_sink_options.py",
+    "spark/test_source_metrics.py",
     "spark/test_stream_planner.py",
 ]
 

@@ -401,7 +401,7 @@ def test_an_iceberg_table_in_many_partitions(site: TopicSite, mode: str) -> None
     assert read_rows(site.letters, ["offset"]) == [(81,)], "a partition's column keeps its type"
     if mode == "append":
         assert replay(site.settings).still_unreadable == 1
-    found = iceberg_table(site.table).scan().plan_files()
+    found = iceberg_table(site.table.name.path).scan().plan_files()
     seen = [tuple(task.file.partition) for task in found]
     assert len(set(seen)) == len(seen) > 20
     with pytest.raises(ConfigError, match=r"is split by hour\(t\)"):

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
 from tests.broker_process import BrokerProcess
+from tests.lake_readers import iceberg_table, own_catalog
 from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
 from millstream.cli.main import main
@@ -89,10 +89,7 @@ def whole_rows(site: TopicSite) -> list[dict[str, Any]]:
         return list(DeltaTable(str(name.path)).to_pyarrow_table().to_pylist())
     if name.kind == "parquet":
         return list(pq.read_table(name.path, schema=site.table.schema()).to_pylist())
-    catalog = SqlCatalog(
-        "millstream", uri=f"sqlite:///{name.path / 'catalog.db'}", warehouse=f"file://{name.path}"
-    )
-    return list(catalog.load_table(f"millstream.{name.path.name}").scan().to_arrow().to_pylist())
+    return list(iceberg_table(name.path).scan().to_arrow().to_pylist())
 
 
 def test_a_column_that_cannot_become_another_is_refused(site: TopicSite) -> None:
@@ -355,12 +352,10 @@ def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
         pytest.skip("Iceberg alone keeps such files")
     site.write(0, [b"0"])
     site.load()
-    catalog = SqlCatalog(
-        "millstream",
-        uri=f"sqlite:///{site.settings.table.path / 'catalog.db'}",
-        warehouse=f"file://{site.settings.table.path}",
-    )
-    with catalog.load_table("millstream.iceberg").transaction() as transaction:
+    with (
+        own_catalog(site.settings.table.path) as catalog,
+        catalog.load_table("millstream.iceberg").transaction() as transaction,
+    ):
         transaction.set_properties({"write.metadata.previous-versions-max": "2"})
     for number in range(1, 6):
         site.write(0, [b"%d" % number])
@@ -374,7 +369,7 @@ def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
     site.write(0, [b"6"])
     site.load()
     assert [row[0] for row in site.rows("offset")] == list(range(7))
-    assert catalog.load_table("millstream.iceberg").scan().to_arrow().num_rows == 7
+    assert iceberg_table(site.settings.table.path).scan().to_arrow().num_rows == 7
 
 
 @pytest.mark.parametrize("command", ["repair", "maintain", "dlq show"])

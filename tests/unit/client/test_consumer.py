@@ -65,6 +65,7 @@ def test_a_wakeup_after_the_end_does_no_harm(broker: ScriptedBroker) -> None:
     consumer.wakeup()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_closes_quietly(broker: ScriptedBroker) -> None:
     with (

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.descriptors import open_descriptors
 from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, ScriptedBroker
 
 from millstream.client import Producer, RecordMetadata
@@ -211,7 +212,7 @@ def test_a_cut_connection_loses_and_doubles_nothing() -> None:
 
 
 def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
-    threads, descriptors = threading.active_count(), set(os.listdir("/proc/self/fd"))
+    threads, descriptors = threading.active_count(), open_descriptors()
     with ScriptedBroker() as broker:
         gate = Gate()
         broker.intercept.append(gate)
@@ -230,7 +231,7 @@ def test_close_gives_up_after_its_timeout_and_leaves_nothing() -> None:
     while threading.active_count() > threads and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == threads
-    assert set(os.listdir("/proc/self/fd")) == descriptors
+    assert open_descriptors() == descriptors
 
 
 @contextlib.contextmanager
@@ -362,6 +363,7 @@ def test_close_in_a_callback() -> None:
         assert done.wait(10)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_is_told_and_the_parent_goes_on() -> None:
     with ScriptedBroker() as broker, Producer(bootstrap_servers=broker.bootstrap) as producer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 import pytest
+from tests.descriptors import open_descriptors
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker, first_address_is_deaf
 
 from millstream.client import Admin, Consumer, Producer, socket_transport
@@ -24,10 +24,6 @@ from millstream.client.thread_loop import ThreadLoop
 from millstream.model.deferred import Deferred, spawn
 from millstream.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.records.crc32c import Buffer
-
-
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
 
 
 def network(loop: ThreadLoop, bootstrap: str) -> Network:
@@ -106,7 +102,7 @@ def test_a_timer_may_be_as_far_off_as_it_likes() -> None:
 
 
 def test_requests_over_a_socket_and_nothing_is_left() -> None:
-    threads, before = threading.active_count(), descriptors()
+    threads, before = threading.active_count(), open_descriptors()
     with ScriptedBroker() as broker:
         loop = ThreadLoop()
         cluster = network(loop, f"localhost:{broker.port}")
@@ -114,7 +110,7 @@ def test_requests_over_a_socket_and_nothing_is_left() -> None:
         assert isinstance(asked.result(10), MetadataResponse)
         loop.close()
     assert threading.active_count() == threads
-    assert descriptors() == before
+    assert open_descriptors() == before
     with pytest.raises(ClosedError):
         loop.post(lambda: None)
 

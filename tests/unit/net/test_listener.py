@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from tests.descriptors import open_descriptors
 from tests.unit.net.hand_loop import HandLoop
 
 from millstream.model.deferred import Deferred
@@ -332,7 +333,7 @@ def test_without_file_descriptors_the_loop_does_not_spin(
 def test_connections_leave_the_files_some_descriptors(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    highest = max(map(int, os.listdir("/proc/self/fd")))
+    highest = max(open_descriptors())
     while place.fill_a_hole() < highest:
         pass
     for_all = place.listen(last_descriptor=highest + 20)

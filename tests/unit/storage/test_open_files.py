@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.descriptors import open_descriptors
 
 from millstream.model.topic import TopicPartition
 from millstream.storage.directory import PartitionDirectory, SegmentLocation
@@ -36,7 +36,7 @@ def no_descriptor_left() -> Iterator[None]:
     """As when idle connections have taken all that logs have not."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
-        highest = max(map(int, os.listdir("/proc/self/fd")))
+        highest = max(open_descriptors())
         resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         with suppress(OSError):

@@ -26,6 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home without Pythons; none is on the path either."""
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
     monkeypatch.delenv("PYENV_ROOT", raising=False)
+    monkeypatch.delenv("PYTHONS", raising=False)
     return tmp_path
 
 
@@ -55,6 +56,18 @@ def test_a_version_that_is_nowhere_is_named_and_left_out(
     monkeypatch.setenv("HOME", str(home))
     assert tool.main([]) == 0
     assert capsys.readouterr().out.count("is not on this machine: left out") == 3
+
+
+def test_a_version_that_is_asked_for_and_nowhere_fails(
+    tool: ModuleType,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PYTHONS", "3.13 3.12")
+    assert tool.main([]) == 1
+    assert "failed on Python 3.13, 3.12" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("code", [0, 1])

@@ -25,7 +25,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError
-from sqlalchemy import create_engine
+from sqlalchemy import URL, create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
@@ -38,6 +38,10 @@ _OWN_NAMESPACE: Final = "millstream"
 _DEAD_LETTERS: Final = "_dead_letters"
 _CATALOG_FILE: Final = "catalog.db"
 _SQL_TABLES: Final = 2
+_LOCK_WAIT_S: Final = 60
+"""How long a question or a commit waits for locks of others on a SQLite catalogue: SQLite's own 5 s
+are too short for a copy that a backup makes, or for a disk that is slow to flush another's commit.
+"""
 _KEYS_S: Final = 600
 _OF_FILE_IO: Final[Mapping[str, str]] = {
     "s3.endpoint": "AWS_ENDPOINT_URL",
@@ -114,17 +118,29 @@ class OwnCatalog:
         A catalogue without its two SQL tables gets them here. Another process may make one of them
         between the look and the making; each such failure leaves one less to make.
         """
+        catalog = self._open()
         for _ in range(_SQL_TABLES):
             with contextlib.suppress(OperationalError):
-                return self._open()
-        return self._open()
+                catalog.create_tables()
+                return catalog
+        catalog.create_tables()
+        return catalog
 
-    def _open(self) -> Catalog:
-        uri = f"sqlite:///{self.path / _CATALOG_FILE}"
-        catalog = SqlCatalog("millstream", uri=uri, warehouse=file_uri(self.path))
+    def _open(self) -> SqlCatalog:
+        url = URL.create(
+            "sqlite",
+            database=str(self.path / _CATALOG_FILE),
+            query={"timeout": str(_LOCK_WAIT_S)},
+        )
+        catalog = SqlCatalog(
+            "millstream",
+            uri=url.render_as_string(),
+            warehouse=file_uri(self.path),
+            init_catalog_tables="false",
+        )
         # Nobody closes a catalogue: it is to keep no connection between two questions.
         catalog.engine.dispose()
-        catalog.engine = create_engine(uri, poolclass=NullPool)
+        catalog.engine = create_engine(url, poolclass=NullPool)
         return catalog
 
     @contextlib.contextmanager

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 
 import pytest
-import uvloop
+from tests.descriptors import open_descriptors
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker, first_address_is_deaf
 
 from millstream.client import TopicPartition
@@ -33,13 +32,15 @@ def test_requests_and_nothing_is_left() -> None:
         await loop.close()
         assert len(asyncio.all_tasks()) == 1
 
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with ScriptedBroker() as broker:
         asyncio.run(run(broker.bootstrap))
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_uvloop_will_do_as_well() -> None:
+    uvloop = pytest.importorskip("uvloop")
+
     async def run(bootstrap: str) -> None:
         async with Producer(bootstrap_servers=bootstrap) as producer:
             assert (await producer.send_and_wait(TOPIC, bytes(500_000))).offset == 0
@@ -80,10 +81,10 @@ def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(
         await loop.close()
 
     monkeypatch.setattr("millstream.client.aio.loop.ADDRESS_PATIENCE_MS", 100)
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with ScriptedBroker() as broker, first_address_is_deaf(monkeypatch, broker.port) as bootstrap:
         asyncio.run(run(bootstrap))
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_a_refused_connection_is_an_error() -> None:

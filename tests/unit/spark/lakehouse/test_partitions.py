@@ -123,7 +123,7 @@ def test_every_file_is_in_the_partition_of_all_of_its_rows(text: str, tmp_path: 
     """Against pyiceberg's own transforms, value by value."""
     table = made(tmp_path / "t", text)
     written(table, text, [rows(300), rows(100, 300)])
-    found = iceberg_table(table)
+    found = iceberg_table(table.name.path)
     spec, schema = found.spec(), found.schema()
     seen = set()
     for task in found.scan().plan_files():
@@ -156,7 +156,7 @@ def test_readers_skip_other_partitions(tmp_path: Path) -> None:
     table = made(tmp_path / "t", text)
     batch = rows(400)
     written(table, text, [batch])
-    found = iceberg_table(table)
+    found = iceberg_table(table.name.path)
     files = len(table.files())
 
     def scanned(condition: Any) -> tuple[int, list[int]]:
@@ -200,7 +200,7 @@ def test_upkeep_keeps_partitions_apart(tmp_path: Path) -> None:
     before = len(table.files())
     done = table.compact(target_bytes=1 << 20)
     assert done.removed == before
-    found = iceberg_table(table)
+    found = iceberg_table(table.name.path)
     partitions = [tuple(task.file.partition) for task in found.scan().plan_files()]
     assert len(set(partitions)) == len(partitions) == done.added < before
     assert sorted(found.scan().to_arrow()["_offset"].to_pylist()) == list(range(100, 400))

@@ -116,7 +116,7 @@ def test_an_iceberg_table_keeps_its_order(tmp_path: Path) -> None:
     for other in ("user", "n desc, user", "user, n"):
         with pytest.raises(ConfigError, match="is sorted by user, n desc, not by"):
             table.create(Layout(schema=SCHEMA, sort_by=parse_sort_by(other)))
-    order = iceberg_table(table).sort_order()
+    order = iceberg_table(table.name.path).sort_order()
     assert [str(each) for each in order.fields] == [
         "1 ASC NULLS LAST",
         "2 DESC NULLS LAST",
