@@ -242,18 +242,17 @@ class DeltaTableFiles:
         expected: Mapping[str, int],
     ) -> None:
         """See :class:`Table`. Other commits, such as a compaction, do not conflict."""
-        offset_column = offset_column_of(self.schema())
-        actions = [add_action(file, offset_column) for file in files]
         for attempt in range(_ATTEMPTS):
             table = self._open()
             self._check_ledger(table, app_id, entries, expected)
             # Behind the ledger: who has committed has removed the files of those who were late.
             columns = check_written(self.staging_directory, files)
-            check_unchanged(str(self.name), plain(pa.schema(table.schema())), columns)
+            schema = plain(pa.schema(table.schema()))
+            check_unchanged(str(self.name), schema, columns)
             before = table.transaction_version(_ledger_id(app_id))
             try:
                 table.create_write_transaction(
-                    actions,
+                    [add_action(file, offset_column_of(schema)) for file in files],
                     "append",
                     table.schema(),
                     table.metadata().partition_columns,
@@ -294,9 +293,9 @@ class DeltaTableFiles:
         if str(table.version()) != change.base:
             raise MovedOnError(f"{self.name} has changed since version {change.base}")
         columns = check_written(self.staging_directory, change.added)
-        check_unchanged(str(self.name), plain(pa.schema(table.schema())), columns)
-        offset_column = offset_column_of(plain(pa.schema(table.schema())))
-        actions = [add_action(file, offset_column) for file in change.added]
+        schema = plain(pa.schema(table.schema()))
+        check_unchanged(str(self.name), schema, columns)
+        actions = [add_action(file, offset_column_of(schema)) for file in change.added]
         before = table.transaction_version(_ledger_id(app_id))
         properties = self._note(table, app_id, entries)
         properties.max_commit_retries = 0

@@ -85,3 +85,26 @@ def test_a_load_that_was_overtaken_replaces_nothing(table: MergeTable) -> None:
 def test_parquet_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="mode upsert takes delta:PATH or iceberg:PATH"):
         open_merge_table(TableName("parquet", tmp_path))
+
+
+def test_a_commit_opens_the_table_once(table: MergeTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store each time is a dozen requests, and more for each commit in the log."""
+    name = "_open" if table.name.kind == "delta" else "_load"
+    opens, original = [], getattr(type(table), name)
+
+    def counted(self: MergeTable) -> object:
+        opens.append(name)
+        return original(self)
+
+    monkeypatch.setattr(type(table), name, counted)
+    present = table.present()
+    assert len(opens) == 1
+    assert sorted(present.files) == sorted(table.files())
+    assert present.state == table.state()
+    opens.clear()
+    change = Replacement(base=present.state, removed=present.files, added=written(table, 9))
+    table.replace("app", {"batch": 2}, change, expected={"batch": 1})
+    assert len(opens) == 1
+    table.commit("app", {"batch": 3}, written(table, 10), expected={"batch": 2})
+    assert len(opens) == 2
+    assert library_rows(table, ["id"]) == [(9,), (10,)]
