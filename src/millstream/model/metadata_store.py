@@ -177,8 +177,9 @@ class MetadataStore(Protocol):
         """
 
     def watch(self, path: str, callback: Callable[[str], None]) -> None:
-        """Call ``callback(path)`` whenever the node or its children may have changed; changes may
-        be folded.
+        """Call ``callback(path)`` whenever the node or its children may have changed. The call may
+        come after the answer to the change, and one call may stand for several changes; no call
+        follows for a change that was told, unless the store was out of reach meanwhile.
         """
 
     def close(self) -> Deferred[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.system
 T = TypeVar("T")
 
 SETTLE_MS = 40
-"""Events travel beside answers: so long they are given after each answer."""
+"""Events travel beside answers: so long one that nobody expects is given after each answer."""
 
 
 class TestZooKeeperMetadataStore(MetadataStoreContract):
@@ -41,6 +42,9 @@ class TestZooKeeperMetadataStore(MetadataStoreContract):
         if error is not None:
             raise error
         return value  # type: ignore[return-value]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        self._stores.until(condition)
 
     def test_an_older_server_is_asked_for_one_node_after_the_other(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
