@@ -187,4 +187,5 @@ def test_an_unused_instance_id_is_unknown() -> None:
 def test_a_pending_member_cannot_become_static() -> None:
     scene = Scene()
     member_id = scene.join().result().member_id
-    assert scene.join(member_id, instance_id="a").result().error_code == -1
+    assert scene.join(member_id, instance_id="a").result().error_code == 25
+    assert scene.join(instance_id="a").done is False

@@ -60,10 +60,12 @@ class Calls:
         creates: bool = True,
         ask_coordinator: RequestSender = send_nothing,
         settings: dict[str, str] | None = None,
+        topic_settings: dict[str, str] | None = None,
     ) -> None:
         self.site = Site(
             directory,
             settings=settings,
+            topic_settings=topic_settings,
             partition_count=3,
             creates=creates,
             ask_coordinator=ask_coordinator,

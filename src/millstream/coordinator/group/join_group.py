@@ -209,8 +209,9 @@ class JoinRules:
             return
         if request.member_id in group.pending_join:
             if request.group_instance_id is not None:
-                # Only dynamic members get pending ids; Kafka fails in the same way.
-                joining.answer(join_refused(ErrorCode.UNKNOWN_SERVER_ERROR))
+                # Only dynamic members get pending ids: a static one joins without. Kafka fails with
+                # UNKNOWN_SERVER_ERROR, at which clients give up (decision 0007).
+                joining.answer(join_refused(ErrorCode.UNKNOWN_MEMBER_ID))
             else:
                 self._add(group, joining, request.member_id)
             return
