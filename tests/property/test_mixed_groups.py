@@ -424,7 +424,10 @@ class World:
             case "look":
                 self.look(who, how, (0, 5, 6)[how % 3])
             case "topic":
-                self.grow(TOPICS[how % 3]) if how % 4 else self.remove(TOPICS[who % 3])
+                if how % 4:
+                    self.grow(TOPICS[how % 3])
+                else:
+                    self.remove(TOPICS[who % 3])
             case "wait":
                 self.wait((100, 600, 3_100, 7_000, 31_000)[how % 5])
             case "rebalance":

@@ -20,7 +20,8 @@ out, too. A broker needs CLUSTER_ACTION.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.coordinator.transaction.metadata import EPOCH_BUMP, Partitions
@@ -49,22 +50,26 @@ _Codes = Mapping[str, Mapping[int, ErrorCode]]
 """The answer for each partition of each topic."""
 
 
-async def handle(
+def handle(
     services: Services, context: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse:
+) -> Deferred[AddPartitionsToTxnResponse]:
     """Add partitions to transactions, or verify that they are in them."""
     access = access_of(services, context)
-    if access is not None and context.version >= _FIRST_VERSION_OF_BROKERS:
-        access.require_on_cluster(AclOperation.CLUSTER_ACTION)
-        access = None
-    pending = [
-        (each, spawn(_serve(services, context, each, access)))
-        for each in _transactions(context, request)
-    ]
-    results = [await _result(context, each, outcome) for each, outcome in pending]
     if context.version >= _FIRST_VERSION_OF_BROKERS:
-        return AddPartitionsToTxnResponse(results_by_transaction=results)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)
+        if access is not None:
+            access.require_on_cluster(AclOperation.CLUSTER_ACTION)
+        return spawn(_serve_all(services, context, request.transactions))
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return _serve(services, context, transaction, access).then(partial(_answer_client, context))
+
+
+def _answer_client(context: RequestContext, codes: _Codes) -> AddPartitionsToTxnResponse:
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(context, codes))
 
 
 def failed(
@@ -79,27 +84,35 @@ def failed(
     )
 
 
-def _transactions(
-    context: RequestContext, request: AddPartitionsToTxnRequest
-) -> list[AddPartitionsToTxnTransaction]:
-    if context.version >= _FIRST_VERSION_OF_BROKERS:
-        return request.transactions
-    return [
-        AddPartitionsToTxnTransaction(
-            transactional_id=request.v3_and_below_transactional_id,
-            producer_id=request.v3_and_below_producer_id,
-            producer_epoch=request.v3_and_below_producer_epoch,
-            topics=request.v3_and_below_topics,
-        )
-    ]
+async def _serve_all(
+    services: Services,
+    context: RequestContext,
+    transactions: Iterable[AddPartitionsToTxnTransaction],
+) -> AddPartitionsToTxnResponse:
+    """Serve a broker's transactions together; each of them answers for itself."""
+    pending = [(each, _serve_one(services, context, each)) for each in transactions]
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[await _result(context, each, outcome) for each, outcome in pending]
+    )
 
 
-async def _serve(
+def _serve_one(
+    services: Services, context: RequestContext, request: AddPartitionsToTxnTransaction
+) -> Deferred[_Codes]:
+    try:
+        return _serve(services, context, request, None)
+    except KafkaError as error:
+        refused: Deferred[_Codes] = Deferred()
+        refused.fail(error)
+        return refused
+
+
+def _serve(
     services: Services,
     context: RequestContext,
     request: AddPartitionsToTxnTransaction,
     access: Access | None,
-) -> _Codes:
+) -> Deferred[_Codes]:
     partitions = _partitions(request.topics)
     not_allowed = frozenset[str]()
     if access is not None:
@@ -112,21 +125,22 @@ async def _serve(
         )
     unknown = _unknown(services, partitions)
     if unknown or not_allowed:
-        return _refused(partitions, unknown, not_allowed)
+        return Deferred.of(_refused(partitions, unknown, not_allowed))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if request.verify_only:
-        return await services.transactions.verify_partitions(
+        verified = services.transactions.verify_partitions(
             request.transactional_id, producer, partitions
         )
+        return cast("Deferred[_Codes]", verified)
     # Brokers add partitions for the producers of transaction version 2 alone.
     is_broker = context.version >= _FIRST_VERSION_OF_BROKERS
-    added = await services.transactions.add_partitions(
+    added = services.transactions.add_partitions(
         request.transactional_id,
         producer,
         partitions,
         client_version=EPOCH_BUMP if is_broker else 0,
     )
-    return _all(partitions, added)
+    return added.then(partial(_all, partitions))
 
 
 async def _result(

@@ -24,6 +24,7 @@ from millstream.handlers.access import access_of
 from millstream.handlers.request import RequestContext
 from millstream.handlers.transaction_errors import fit_fence
 from millstream.model.acl import AclOperation, AclResource
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from millstream.runtime.services import Services
@@ -32,21 +33,26 @@ _FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
 _FIRST_VERSION_WITH_EPOCH_BUMP: Final = 5
 
 
-async def handle(
+def handle(
     services: Services, context: RequestContext, request: EndTxnRequest
-) -> EndTxnResponse:
+) -> Deferred[EndTxnResponse]:
     """Commit or abort a transaction."""
     access = access_of(services, context)
     if access is not None and not access.allows(
         AclOperation.WRITE, AclResource.TRANSACTIONAL_ID, request.transactional_id
     ):
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    after = await services.transactions.end_transaction(
+    ended = services.transactions.end_transaction(
         request.transactional_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         commit=request.committed,
         bumps_epoch=context.version >= _FIRST_VERSION_WITH_EPOCH_BUMP,
     )
+    return ended.then(_answer)
+
+
+def _answer(after: ProducerIdAndEpoch) -> EndTxnResponse:
+    """Say who the producer is from now on."""
     return EndTxnResponse(
         error_code=ErrorCode.NONE.code,
         producer_id=after.producer_id,

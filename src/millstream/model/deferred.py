@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _PENDING: Any = object()
 
@@ -67,6 +68,23 @@ class Deferred(Generic[T]):
             callback(self)
         else:
             self._callbacks.append(callback)
+
+    def then(self, function: Callable[[T], U]) -> Deferred[U]:
+        """Return a cell for what ``function`` makes of this one's value. It fails with what this
+        one fails with, or with what ``function`` raises. Costs less than a coroutine that awaits.
+        """
+        outcome: Deferred[U] = Deferred()
+
+        def settle(filled: Deferred[T]) -> None:
+            try:
+                value = function(filled.result())
+            except BaseException as exception:
+                outcome.fail(exception)
+            else:
+                outcome.complete(value)
+
+        self.on_done(settle)
+        return outcome
 
     def __await__(self) -> Generator[Deferred[Any], None, T]:
         if not self.done:

@@ -73,6 +73,9 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 offset delta, base timestamp, max timestamp, producer id, producer epoch, base sequence, count.
 """
 
+CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
+"""The part of the header that the CRC covers: everything behind it."""
+
 _INT32 = struct.Struct(">i")
 _OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _MAX_OFFSET: Final = 2**63 - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,10 +10,8 @@ from typing import Final
 from millstream.model.offsets import NO_LEADER_EPOCH, NO_TIMESTAMP, Offset
 from millstream.model.producer import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from millstream.records.batch import (
-    ATTRIBUTES_POSITION,
+    CHECKED_HEADER,
     CONTROL_BIT,
-    CRC_POSITION,
-    HEADER,
     HEADER_SIZE,
     LENGTH_OVERHEAD,
     LOG_APPEND_TIME_BIT,
@@ -24,6 +23,8 @@ from millstream.records.crc32c import Buffer, checksum
 from millstream.records.record import Header, Record, wrap64
 from millstream.records.varint import encode_varint
 
+_FRONT: Final = struct.Struct(">qiibI")
+"""Base offset, length, leader epoch, magic, CRC: what stands before the part that it covers."""
 _NULL: Final = encode_varint(-1)
 _NO_HEADERS: Final = encode_varint(0)
 
@@ -152,15 +153,18 @@ def encode_record(
     headers: Sequence[Header] = (),
 ) -> None:
     """Append one record's bytes to ``out``."""
-    body: list[Buffer] = [
-        b"\x00",
-        encode_varint(timestamp_delta),
-        encode_varint(offset_delta),
-        *((_NULL,) if key is None else (encode_varint(len(key)), key)),
-        *((_NULL,) if value is None else (encode_varint(len(value)), value)),
-        encode_headers(headers) if headers else _NO_HEADERS,
-    ]
-    joined = b"".join(body)
+    joined = b"".join(
+        (
+            b"\x00",
+            encode_varint(timestamp_delta),
+            encode_varint(offset_delta),
+            _NULL if key is None else encode_varint(len(key)),
+            key or b"",
+            _NULL if value is None else encode_varint(len(value)),
+            value or b"",
+            encode_headers(headers) if headers else _NO_HEADERS,
+        )
+    )
     out += encode_varint(len(joined))
     out += joined
 
@@ -185,15 +189,7 @@ def seal(
     count: int,
 ) -> bytes:
     """Put a header before ``payload``, the records as the codec left them."""
-    header = bytearray(HEADER_SIZE)
-    HEADER.pack_into(
-        header,
-        0,
-        options.base_offset,
-        HEADER_SIZE + len(payload) - LENGTH_OVERHEAD,
-        options.leader_epoch,
-        MAGIC,
-        0,
+    checked = CHECKED_HEADER.pack(
         options.attributes,
         last_offset_delta,
         base_timestamp,
@@ -203,7 +199,11 @@ def seal(
         options.base_sequence,
         count,
     )
-    if options.has_crc:
-        crc = checksum(payload, checksum(memoryview(header)[ATTRIBUTES_POSITION:]))
-        header[CRC_POSITION:ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
-    return b"".join((header, payload))
+    front = _FRONT.pack(
+        options.base_offset,
+        HEADER_SIZE + len(payload) - LENGTH_OVERHEAD,
+        options.leader_epoch,
+        MAGIC,
+        checksum(payload, checksum(checked)) if options.has_crc else 0,
+    )
+    return b"".join((front, checked, payload))

@@ -17,9 +17,10 @@ from functools import lru_cache
 from typing import Final
 
 from millstream.model.errors import CorruptLogError
-from millstream.model.offsets import LeaderEpoch, Offset
-from millstream.records.batch import LENGTH_OVERHEAD, Batch
-from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.model.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
+from millstream.model.producer import NO_SEQUENCE
+from millstream.records.batch import CHECKED_HEADER, LENGTH_OVERHEAD, MAGIC, Batch
+from millstream.records.crc32c import checksum
 from millstream.records.record import iter_records
 
 MARKER_BATCH_SIZE: Final = 78
@@ -29,6 +30,7 @@ _VALUE = struct.Struct(">hi")
 _ATTRIBUTES: Final = 0x30
 _PLACE: Final = struct.Struct(">qii")
 """Base offset, length, leader epoch: what a log decides about a batch."""
+_MAGIC_AND_CRC: Final = struct.Struct(">bI")
 _LENGTH: Final = MARKER_BATCH_SIZE - LENGTH_OVERHEAD
 _RECORD: Final = struct.Struct(">5shhchic")
 """The record of a marker as :func:`build_marker_batch` and Kafka write it."""
@@ -77,13 +79,19 @@ class MarkerBatch:
         timestamp_ms: int,
     ) -> MarkerBatch:
         """Return the batch of a marker."""
-        data = build_marker_batch(
-            marker,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            timestamp_ms=timestamp_ms,
-        )
-        return cls(marker, producer_id, producer_epoch, timestamp_ms, data[_PLACE.size :])
+        assert marker.control_type is not ControlType.UNKNOWN, "a marker commits or aborts"
+        checked = CHECKED_HEADER.pack(
+            _ATTRIBUTES,
+            0,
+            timestamp_ms,
+            max(timestamp_ms, NO_TIMESTAMP),
+            producer_id,
+            producer_epoch,
+            NO_SEQUENCE,
+            1,
+        ) + _usual_record(marker.control_type, marker.coordinator_epoch)
+        rest = _MAGIC_AND_CRC.pack(MAGIC, checksum(checked)) + checked
+        return cls(marker, producer_id, producer_epoch, timestamp_ms, rest)
 
     def placed(self, base_offset: Offset, leader_epoch: LeaderEpoch) -> bytes:
         """Return the 78 bytes as they stand at an offset of a log."""
@@ -100,23 +108,12 @@ def build_marker_batch(
     leader_epoch: LeaderEpoch = -1,
 ) -> bytes:
     """Return the 78 bytes of a commit or abort marker."""
-    assert marker.control_type is not ControlType.UNKNOWN, "a marker commits or aborts"
-    builder = BatchBuilder(
-        BatchOptions(
-            base_offset=base_offset,
-            leader_epoch=leader_epoch,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            is_transactional=True,
-            is_control=True,
-        )
-    )
-    builder.append(
-        timestamp_ms,
-        _KEY.pack(0, marker.control_type),
-        _VALUE.pack(0, marker.coordinator_epoch),
-    )
-    return builder.build()
+    return MarkerBatch.of(
+        marker,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timestamp_ms=timestamp_ms,
+    ).placed(base_offset, leader_epoch)
 
 
 def parse_marker(batch: Batch) -> EndTransactionMarker | None:
@@ -145,6 +142,14 @@ def _read_marker(batch: Batch) -> EndTransactionMarker | None:
             raise CorruptLogError(f"the marker at offset {record.offset} has version {version}")
         return EndTransactionMarker(control_type, coordinator_epoch)
     return None
+
+
+@lru_cache(maxsize=64)
+def _usual_record(control_type: ControlType, coordinator_epoch: int) -> bytes:
+    """Return the record of a marker, which is the same for all that a coordinator commits."""
+    return _RECORD.pack(
+        _RECORD_START, 0, control_type, _VALUE_LENGTH, 0, coordinator_epoch, _NO_HEADERS
+    )
 
 
 @lru_cache(maxsize=64)

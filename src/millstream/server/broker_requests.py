@@ -8,10 +8,11 @@ with or without a cluster. Kafka: ``InterBrokerSendThread``, which connects a br
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from millstream.handlers.request import Answer, ConnectionInfo, RequestContext
-from millstream.handlers.routes import route_of
+from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
+from millstream.handlers.routes import Route, route_of
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
@@ -78,6 +79,7 @@ class BrokerRequests:
     ) -> Deferred[Response]:
         outcome: Deferred[Response] = Deferred()
         timer: TimerHandle | None = None
+        route, context = self._route(services, request, version)
 
         def finish(answered: Deferred[Answer]) -> None:
             if timer is not None:
@@ -85,11 +87,10 @@ class BrokerRequests:
             if outcome.done:
                 return  # it came too late
             try:
-                answer = answered.result()
+                answer = _answer_of(answered, route, context, request)
             except Exception as error:
                 outcome.fail(error)
             else:
-                assert answer is not None, "requests between brokers are always answered"
                 outcome.complete(answer)
 
         def expire() -> None:
@@ -98,7 +99,7 @@ class BrokerRequests:
 
         def begin() -> None:
             nonlocal timer
-            answered = spawn(self._answer(services, request, version))
+            answered = _handled(route.handle(), services, context, request)
             if not answered.done:
                 timer = self._clock.call_later(timeout_ms, expire)
             answered.on_done(finish)
@@ -106,7 +107,10 @@ class BrokerRequests:
         self._clock.call_soon(begin)
         return outcome
 
-    async def _answer(self, services: Services, request: Request, version: int | None) -> Answer:
+    def _route(
+        self, services: Services, request: Request, version: int | None
+    ) -> tuple[Route, RequestContext]:
+        """Return who serves a request to this broker itself, and as what it comes."""
         route = route_of(request.API_KEY)
         assert route is not None, f"API {request.API_KEY} is not served"
         listener = "" if services.cluster is None else services.cluster.listener_name
@@ -117,10 +121,33 @@ class BrokerRequests:
             0,
             f"broker-{self._broker_id}",
         )
-        try:
-            reply = route.handle()(services, context, request)
-            if isinstance(reply, Response) or reply is None:
-                return reply
-            return await (reply if isinstance(reply, Deferred) else spawn(reply))
-        except KafkaError as error:
-            return route.failed()(context, request, error)
+        return route, context
+
+
+def _answer_of(
+    answered: Deferred[Answer], route: Route, context: RequestContext, request: Request
+) -> Response:
+    """Return what a handler has answered, an error of the whole request as its response."""
+    try:
+        answer = answered.result()
+    except KafkaError as error:
+        answer = route.failed()(context, request, error)
+    assert answer is not None, "requests between brokers are always answered"
+    return answer
+
+
+def _handled(
+    handle: Callable[..., Reply], services: Services, context: RequestContext, request: Request
+) -> Deferred[Answer]:
+    """Hand a request to its handler."""
+    try:
+        reply = handle(services, context, request)
+    except Exception as error:
+        failed: Deferred[Answer] = Deferred()
+        failed.fail(error)
+        return failed
+    if isinstance(reply, Deferred):
+        return reply
+    if isinstance(reply, Response) or reply is None:
+        return Deferred.of(reply)
+    return spawn(reply)

@@ -4,7 +4,7 @@ driven as the runtime drives it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from millstream.coordinator.result import Instant, OutboundRequest, Result
@@ -41,7 +41,7 @@ class Cluster:
         self.transaction_version = 2
         self.leaders: dict[tuple[str, int], int] = {}
 
-    def leaders_of(self, topic: str, indexes: Iterable[int]) -> dict[BrokerId | None, set[int]]:
+    def leaders_of(self, topic: str, indexes: Collection[int]) -> dict[BrokerId | None, set[int]]:
         found: dict[BrokerId | None, set[int]] = {}
         for index in indexes:
             leader = self.leaders.get((topic, index))

@@ -76,3 +76,22 @@ def test_an_exception_travels_through_the_coroutine() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         spawn(fail()).result()
+
+
+def test_what_follows_a_value_is_made_of_it_now_or_later() -> None:
+    cell: Deferred[int] = Deferred()
+    text = cell.then(str)
+    assert not text.done
+    cell.complete(7)
+    assert text.result() == "7"
+    assert cell.then(lambda value: value + 1).result() == 8
+
+
+def test_what_follows_fails_as_the_value_and_as_what_is_made_of_it() -> None:
+    cell: Deferred[int] = Deferred()
+    text = cell.then(str)
+    cell.fail(KeyError("lost"))
+    with pytest.raises(KeyError, match="lost"):
+        text.result()
+    with pytest.raises(ZeroDivisionError):
+        Deferred.of(0).then(lambda value: 1 // value).result()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import pytest
@@ -61,14 +62,16 @@ def test_a_marker_is_the_same_in_every_partition_but_for_its_place(kind: Control
     batch = MarkerBatch.of(end, producer_id=7, producer_epoch=1, timestamp_ms=1000)
     for offset, epoch in ((0, 0), (5, 9), (2**40, -1)):
         data = batch.placed(offset, epoch)
-        assert data == build_marker_batch(
-            end,
-            producer_id=7,
-            producer_epoch=1,
-            timestamp_ms=1000,
+        options = BatchOptions(
             base_offset=offset,
             leader_epoch=epoch,
+            producer_id=7,
+            producer_epoch=1,
+            is_transactional=True,
+            is_control=True,
         )
+        record = Record(0, 1000, struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 3))
+        assert data == encode_batch([record], options)
         assert Batch(memoryview(data)).is_valid
 
 

@@ -313,13 +313,13 @@ class TransactionCoordinator:
         self, record: CoordinatorRecord, *, record_offset: int, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         """Apply a record that is in the log."""
-        match record.key, record.value:
-            case TransactionLogKey() as key, None:
-                self.transactions.remove(key.transactional_id)
-            case TransactionLogKey() as key, TransactionLogValue() as value:
-                self.transactions.put(key.transactional_id, transaction_from(value))
-            case _:
-                raise AssertionError(f"not a record of a transaction coordinator: {record}")
+        key, value = record.key, record.value
+        assert isinstance(key, TransactionLogKey), "not a record of a transaction coordinator"
+        if value is None:
+            self.transactions.remove(key.transactional_id)
+        else:
+            assert isinstance(value, TransactionLogValue), "not the value of such a record"
+            self.transactions.put(key.transactional_id, transaction_from(value))
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Do nothing: records of this topic are never part of a transaction."""

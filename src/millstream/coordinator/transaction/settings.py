@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -32,7 +32,7 @@ class ClusterView(Protocol):
     def transaction_version(self) -> int:
         """The level of the feature ``transaction.version``."""
 
-    def leaders_of(self, topic: str, indexes: Iterable[int]) -> dict[BrokerId | None, set[int]]:
+    def leaders_of(self, topic: str, indexes: Collection[int]) -> dict[BrokerId | None, set[int]]:
         """Return partitions of a topic by who leads them: ``NO_LEADER`` if nobody does just now or
         the broker is not alive, None for those that do not exist.
         """

@@ -279,6 +279,12 @@ class ShardDriver(Generic[S]):
             return reply
         if self._refusing_since_ms is not None:
             self.look()
+        return self._perform(operation, reply)
+
+    def _perform(
+        self, operation: Callable[[S, Instant], Result[R]], reply: Deferred[R]
+    ) -> Deferred[R]:
+        """Run an operation that is not refused."""
         try:
             result = operation(self._shard, self._now())
         except KafkaError as error:
@@ -309,24 +315,34 @@ class ShardDriver(Generic[S]):
         """Apply a result's records and queue them; send its answers and the requests it asks for,
         and run what it has left to be done, when they are committed.
         """
-        encoded = [record.encode() for record in result.records]
-        if result.atomic and not self._writes.fits(encoded):
+        if result.records and not self._queue(result):
             self._refuse_large(result)
             return
-        for part in [encoded] if result.atomic else [[each] for each in encoded]:
-            if part:
-                self._writes.add(part, result.producer)
-        producer_id = NO_PRODUCER_ID if result.producer is None else result.producer.producer_id
+        self._arm_timer()
+        self._writes.send(result.answers, result.outbound, result.when_committed)
+        for task in result.tasks:
+            self._begin(task)
+
+    def _queue(self, result: Result[R]) -> bool:
+        """Queue a result's records and apply them; False, and nothing is done, where they have to
+        go into one batch and do not fit.
+        """
+        encoded = [record.encode() for record in result.records]
+        producer = result.producer
+        if result.atomic:
+            if not self._writes.add(encoded, producer):
+                return False
+        else:
+            for each in encoded:
+                self._writes.add((each,), producer, is_limited=False)
+        producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
         for record in result.records:
             if result.replay:
                 self._shard.replay(
                     record, record_offset=self._next_record_offset, producer_id=producer_id
                 )
             self._next_record_offset += 1
-        self._arm_timer()
-        self._writes.send(result.answers, result.outbound, result.when_committed)
-        for task in result.tasks:
-            self._begin(task)
+        return True
 
     def _refuse_large(self, result: Result[R]) -> None:
         error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "the records fill more than a batch")
@@ -459,7 +475,10 @@ class ShardDriver(Generic[S]):
 
     def _run_postponed(self) -> None:
         while self._postponed and self._refusal_to_write() is None:
-            self._run(self._postponed.pop(0), Deferred(), self._refusal_to_write)
+            if self._refusing_since_ms is not None:
+                self.look()  # which comes back here
+            else:
+                self._perform(self._postponed.pop(0), Deferred())
 
     def _restart(self, error: KafkaError) -> None:
         """Give up what memory holds: it says more than the log."""

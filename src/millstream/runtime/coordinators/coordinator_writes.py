@@ -160,16 +160,23 @@ class CoordinatorWrites:
         """True while everything that was added is committed."""
         return not self._in_flight and not self._queue
 
-    def fits(self, records: Sequence[Encoded]) -> bool:
-        """True when one batch can hold the records."""
-        return _size(records) <= self._partition.config.max_message_bytes
-
-    def add(self, records: Sequence[Encoded], producer: TransactionProducer | None = None) -> None:
+    def add(
+        self,
+        records: Sequence[Encoded],
+        producer: TransactionProducer | None = None,
+        *,
+        is_limited: bool = True,
+    ) -> bool:
         """Put records into one batch, to be appended at the end of this pass of the loop. A batch
-        has the records of one producer's transaction, or of none.
+        has the records of one producer's transaction, or of none. False, and nothing is done, where
+        one batch cannot hold them, unless that is not ``is_limited``.
         """
-        size = _size(records)
+        size = HEADER_SIZE  # a bound for what they take in a batch
+        for key, value in records:
+            size += _RECORD_BYTES + len(key) + (0 if value is None else len(value))
         limit = self._partition.config.max_message_bytes
+        if size > limit and is_limited:
+            return False
         newest = self._queue[-1] if self._queue else None
         if (
             newest is None
@@ -183,6 +190,7 @@ class CoordinatorWrites:
         for key, value in records:
             newest.builder.append(timestamp_ms, key, value)
         self._schedule_flush()
+        return True
 
     def add_end(self, end: TransactionEnd) -> None:
         """Put the marker that ends a transaction into the queue, once :meth:`check_end` has passed
@@ -340,22 +348,25 @@ class CoordinatorWrites:
                 end.marker_batch(self._clock.now_ms()),
                 transaction_version=end.transaction_version,
             )
-        if not appended.done:
-            self._watch(self._commit_timeout_ms)
-        is_taken = True
+        if appended.done:
+            return self._appended(write, appended)
+        self._watch(self._commit_timeout_ms)
 
         def settle(outcome: Deferred[Offset]) -> None:
-            nonlocal is_taken
-            try:
-                outcome.result()
-            except KafkaError as error:
-                is_taken = error.error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-                self._settle(write, error)
-            else:
-                self._settle(write, None)
+            self._appended(write, outcome)
 
         appended.on_done(settle)
-        return is_taken
+        return True
+
+    def _appended(self, write: _Write, outcome: Deferred[Offset]) -> bool:
+        """Take note of how an append has ended; tell whether the batch is in the log."""
+        try:
+            outcome.result()
+        except KafkaError as error:
+            self._settle(write, error)
+            return error.error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self._settle(write, None)
+        return True
 
     def _append_again(self, write: _Write) -> None:
         if write in self._in_flight:
@@ -382,7 +393,8 @@ class CoordinatorWrites:
         self._in_flight.remove(write)
         if not self._in_flight:
             was_stuck, self.is_stuck = self.is_stuck, False
-            self._flush()
+            if self._queue:
+                self._flush()
             if was_stuck:
                 self._on_stuck()
         self._release(write.answers, write.outbound, write.continuations)
@@ -435,8 +447,3 @@ def _fenced(producer: TransactionProducer) -> KafkaError:
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"epoch {producer.producer_epoch} of producer {producer.producer_id} is over",
     )
-
-
-def _size(records: Sequence[Encoded]) -> int:
-    """Return a bound for what records take in a batch, its header included."""
-    return HEADER_SIZE + sum(_RECORD_BYTES + len(key) + len(value or b"") for key, value in records)

@@ -9,9 +9,9 @@ every ``transaction.remove.expired.transaction.cleanup.interval.ms``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from millstream.config.broker import BrokerConfig
 from millstream.coordinator.group.partitioner import group_partition
@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+_Given: TypeAlias = "ProducerIdAndEpoch | NeedsProducerId"
+
 
 class MetadataView:
     """What the coordinator reads of this broker's metadata (``settings.ClusterView``)."""
@@ -53,12 +55,18 @@ class MetadataView:
         """The level of the feature ``transaction.version``."""
         return self._metadata.features.level(TRANSACTION_VERSION)
 
-    def leaders_of(self, topic: str, indexes: Iterable[int]) -> dict[BrokerId | None, set[int]]:
+    def leaders_of(self, topic: str, indexes: Collection[int]) -> dict[BrokerId | None, set[int]]:
         """Return partitions by who leads them; see ``settings.ClusterView``."""
         image = self._metadata.topic(topic)
         if image is None:
             return {None: set(indexes)}
         partitions, brokers = image.partitions, self._metadata.brokers
+        if len(indexes) == 1:
+            (index,) = indexes
+            leader = partitions[index].leader if index < len(partitions) else None
+            if leader is not None and leader not in brokers:
+                leader = NO_LEADER
+            return {leader: {index}}
         count = len(partitions)
         found: dict[BrokerId | None, set[int]] = {}
         newest: BrokerId | None = NO_LEADER
@@ -171,19 +179,22 @@ class TransactionCoordinatorRuntime:
     ) -> Deferred[ProducerIdAndEpoch]:
         """Give a producer its id and epoch; ``named`` is what it says it has."""
 
-        def attempt(
-            new_producer_id: int | None,
-        ) -> Deferred[ProducerIdAndEpoch | NeedsProducerId]:
-            reply: Deferred[ProducerIdAndEpoch | NeedsProducerId] = Deferred()
-            return self._write(
+        reply: Deferred[ProducerIdAndEpoch] = Deferred()
+
+        def operation(
+            shard: TransactionCoordinator, new_producer_id: int | None, now: Instant
+        ) -> Result[_Given]:
+            return shard.init_producer_id(
                 transactional_id,
-                lambda shard, now: shard.init_producer_id(
-                    transactional_id, timeout_ms, named, new_producer_id, reply, now
-                ),
-                reply,
+                timeout_ms,
+                named,
+                new_producer_id,
+                cast("Deferred[_Given]", reply),
+                now,
             )
 
-        return spawn(self._with_producer_id(attempt))
+        self._write_with_producer_id(transactional_id, operation, reply)
+        return reply
 
     def add_partitions(
         self,
@@ -229,22 +240,22 @@ class TransactionCoordinatorRuntime:
     ) -> Deferred[ProducerIdAndEpoch]:
         """Decide a transaction; answered once that is stored, with who the producer is now."""
 
-        def attempt(
-            new_producer_id: int | None,
-        ) -> Deferred[ProducerIdAndEpoch | NeedsProducerId]:
-            return self._write(
+        reply: Deferred[ProducerIdAndEpoch] = Deferred()
+
+        def operation(
+            shard: TransactionCoordinator, new_producer_id: int | None, now: Instant
+        ) -> Result[_Given]:
+            return shard.end_transaction_of(
                 transactional_id,
-                lambda shard, now: shard.end_transaction_of(
-                    transactional_id,
-                    producer,
-                    commit=commit,
-                    bumps_epoch=bumps_epoch,
-                    new_producer_id=new_producer_id,
-                    now=now,
-                ),
+                producer,
+                commit=commit,
+                bumps_epoch=bumps_epoch,
+                new_producer_id=new_producer_id,
+                now=now,
             )
 
-        return spawn(self._with_producer_id(attempt))
+        self._write_with_producer_id(transactional_id, operation, reply)
+        return reply
 
     # Administration
 
@@ -264,15 +275,34 @@ class TransactionCoordinatorRuntime:
 
     # Inner workings
 
-    async def _with_producer_id(
-        self, attempt: Callable[[int | None], Deferred[ProducerIdAndEpoch | NeedsProducerId]]
-    ) -> ProducerIdAndEpoch:
-        """Run an operation, and run it again with a new producer id if it asks for one."""
-        outcome = await attempt(None)
-        if isinstance(outcome, NeedsProducerId):
-            outcome = await attempt(await self._new_producer_id())
-        assert isinstance(outcome, ProducerIdAndEpoch), "one new producer id is enough"
-        return outcome
+    def _write_with_producer_id(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinator, int | None, Instant], Result[_Given]],
+        reply: Deferred[ProducerIdAndEpoch],
+        new_producer_id: int | None = None,
+    ) -> None:
+        """Run an operation, and run it again with a new producer id if it asks for one: then it has
+        changed nothing.
+        """
+
+        def again(taken: Deferred[int]) -> None:
+            try:
+                given = taken.result()
+            except Exception as error:
+                reply.fail(error)
+            else:
+                self._write_with_producer_id(transactional_id, operation, reply, given)
+
+        def attempt(shard: TransactionCoordinator, now: Instant) -> Result[ProducerIdAndEpoch]:
+            result = operation(shard, new_producer_id, now)
+            if not isinstance(result.response, NeedsProducerId):
+                return cast("Result[ProducerIdAndEpoch]", result)
+            assert new_producer_id is None, "one new producer id is enough"
+            self._new_producer_id().on_done(again)
+            return Result()
+
+        self._write(transactional_id, attempt, reply)
 
     async def _abort_timed_out(self, driver: ShardDriver[TransactionCoordinator]) -> None:
         """Abort what has timed out in one shard; what fails is tried again the next time."""

@@ -16,23 +16,28 @@ def append_internal(partition: Partition, records: bytes) -> Deferred[Offset]:
     """Append one batch of a coordinator's own; filled with its last offset once committed, or
     with a KafkaError: NOT_ENOUGH_REPLICAS under min ISR, what :meth:`Partition.append` refuses.
     """
-    outcome: Deferred[Offset] = Deferred()
+    outcome: Deferred[Offset]
     try:
         if partition.leading is not None and partition.leading.is_under_min_isr:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         batch = Batch(memoryview(bytearray(records)))
         result = partition.append(batch, partition.clock.now_ms())
     except KafkaError as error:
+        outcome = Deferred()
         outcome.fail(error)
         return outcome
+    last_offset = result.last_offset
+    if last_offset < partition.log.offsets.high_watermark:
+        return Deferred.of(last_offset)
+    outcome = Deferred()
 
     def settle(error: KafkaError | None) -> None:
         if error is None:
-            outcome.complete(result.last_offset)
+            outcome.complete(last_offset)
         else:
             outcome.fail(error)
 
-    partition.wait_for_commit(result.last_offset, settle)
+    partition.wait_for_commit(last_offset, settle)
     return outcome
 
 

@@ -196,6 +196,18 @@ def test_a_request_is_sent_once_its_records_are_committed(open_site: OpenSite) -
     assert [each.name for each in site.sent] == ["a"]
 
 
+def test_whoever_asked_hears_the_answer_before_anything_else_is_done(
+    open_site: OpenSite,
+) -> None:
+    """The time of a commit is that until its answer: the markers come after it."""
+    site = open_site()
+    sent_by_then: list[int] = []
+    site.begin("a").on_done(lambda _: sent_by_then.append(len(site.sent)))
+    site.clock.settle()
+    assert sent_by_then == [0]
+    assert len(site.sent) == 1
+
+
 def test_a_request_is_sent_though_the_commit_took_too_long_for_who_asked(
     open_site: OpenSite,
 ) -> None:
