@@ -185,7 +185,8 @@ class Sender:
 
     def _weigh(self) -> None:
         """Update the sticky partitioners with the number of queued batches (KIP-794)."""
-        busy = {queue.topic for queue in self._accumulator.pending.values()}
+        # A copy, as above: threads of the user send meanwhile.
+        busy = {queue.topic for queue in list(self._accumulator.pending.values())}
         for topic in busy | self._weighed:
             if len(topic.queues) > 1:
                 topic.sticky.weigh(

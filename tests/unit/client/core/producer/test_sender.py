@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
 
+from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import Delivery, RecordMetadata
 from millstream.client.core.producer.core import ProducerCore, complete_settings
 from millstream.client.core.settings import ProducerSettings, read_settings
@@ -494,3 +495,25 @@ def test_to_end_while_it_closes_is_harmless() -> None:
     assert closing.done
     world.core.metadata.request_update()
     world.core.end()
+
+
+def test_a_record_that_another_thread_sends_during_a_pass_disturbs_nothing() -> None:
+    world = World(partitions=2)
+    meanwhile: list[int] = []
+
+    class Interrupted(TopicBuffer):
+        """A topic at which the pass of the sender is interrupted by a thread of the user's."""
+
+        __slots__ = ()
+
+        def __hash__(self) -> int:
+            if meanwhile:
+                world.send(b"b", meanwhile.pop())
+            return object.__hash__(self)
+
+    world.core.accumulator.topic(TOPIC).__class__ = Interrupted
+    world.send(b"a", 0)
+    meanwhile.append(1)
+    world.flush()
+    world.flush()
+    assert (world.values(0), world.values(1)) == ([b"a"], [b"b"])
