@@ -49,7 +49,7 @@ bench: $(STAMP)  ## the benchmark tables, beside Apache Kafka where it can be ha
 sim: $(STAMP)  ## a cluster under seeded faults (SEED=7, or SEEDS=1-500; SECONDS=60 of virtual time)
 	$(BIN)/python -m millstream.sim $(if $(SEEDS),--seeds $(SEEDS),--seed $(or $(SEED),1)) --seconds $(or $(SECONDS),60)
 
-sanitize: $(STAMP)  ## hostile input for the C kernel under gcc's sanitizers: a minute
+sanitize: $(STAMP)  ## hostile input for the C kernel under gcc's sanitizers, from another seed each time: some minutes
 	$(BIN)/python native/sanitize.py
 
 docs: $(STAMP)  ## the pages of docs/ as a site in build/site

@@ -33,7 +33,7 @@ from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.avro import AvroFormat
 from millstream.spark.lakehouse.formats.protobuf import ProtobufFormat, read_descriptor
 
-ROUNDS: Final = int(os.environ.get("MILLSTREAM_FUZZ_ROUNDS", "8"))
+ROUNDS: Final = max(int(os.environ.get("MILLSTREAM_FUZZ_ROUNDS", "30")) // 10, 1)
 FIRST_SEED: Final = int(os.environ.get("MILLSTREAM_FUZZ_SEED", "0"))
 MOST_MUTANTS: Final = 40
 
