@@ -21,6 +21,7 @@ LIMITED: Final = (
     "kafka.authorizer.logger",
     "millstream.net.connection",
     "millstream.net.listener",
+    "millstream.net.peer_authentication",
     "millstream.net.transport",
     "millstream.server.metrics.request_meter",
     "millstream.server.sasl_session",

@@ -58,7 +58,7 @@ class _Ready(NamedTuple):
 
 
 class DispatchSession:
-    """Serves the requests of one connection (a ``net.listener.Session``)."""
+    """Serves the requests of one connection (a ``net.peer.Session``)."""
 
     __slots__ = ("_connection", "serve")
 

@@ -43,7 +43,7 @@ are many times larger than its requests.
 
 
 class SaslSession:
-    """A ``net.listener.Session``. ``serve_request`` answers a request that may be served."""
+    """A ``net.peer.Session``. ``serve_request`` answers a request that may be served."""
 
     __slots__ = (
         "_authentication",

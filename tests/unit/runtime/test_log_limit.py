@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 from tests.unit.runtime.coordinator_site import HandClock
 
-from millstream.runtime.log_limit import Kind, LineCounts, LogLimit
+from millstream import net
+from millstream.runtime.log_limit import LIMITED, Kind, LineCounts, LogLimit
 
 NAME = "tests.limited"
 KIND = Kind(NAME, logging.INFO, "refused %s")
@@ -85,3 +88,18 @@ def test_errors_and_what_was_asked_for_are_always_written(
             log.error("broken %s", number)
             log.debug("allowed %s", number)
     assert len(caplog.records) == 20
+
+
+def test_every_module_that_writes_of_connections_is_limited() -> None:
+    """Loggers are named by their modules: one that moves must not leave its limit behind."""
+    ours = [name for name in LIMITED if name.startswith("millstream.")]
+    for name in ours:
+        assert isinstance(import_module(name).log, logging.Logger)
+    writing = {
+        module.name
+        for module in pkgutil.iter_modules(net.__path__, "millstream.net.")
+        if hasattr(import_module(module.name), "log")
+    }
+    # Whoever watches a broker, and the other brokers of its machine, are no strangers.
+    known = {"millstream.net.http_server", "millstream.net.local_socket"}
+    assert writing - known == {name for name in ours if name.startswith("millstream.net.")}
