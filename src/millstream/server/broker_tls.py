@@ -37,7 +37,9 @@ _EXPIRES_SOON: Final = timedelta(days=30)
 
 
 class ListenerTls:
-    """The TLS of one listener (``net.peer_authentication.ServerTls``). ConfigError when it cannot be made."""
+    """The TLS of one listener (``net.peer_authentication.ServerTls``). ConfigError when it cannot
+    be made.
+    """
 
     def __init__(self, listener: Listener, config: BrokerConfig, *, between_brokers: bool) -> None:
         self._listener = listener
