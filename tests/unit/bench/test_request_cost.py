@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from bench import request_cost
 from bench.request_cost import Effort
+
+AUTHORIZER = 1.025 if sys.version_info < (3, 12) else 1.03
+"""It adds as many bytecodes on newer Pythons, which execute fewer for the rest of a request."""
 
 
 def test_every_kind_of_request_is_measured(tmp_path: Path) -> None:
@@ -42,7 +46,7 @@ def counted(directory: Path, settings: Mapping[str, str]) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     ("settings", "most"),
-    [(request_cost.AUTHORIZING, 1.025), (request_cost.LIMITING, 1.3)],
+    [(request_cost.AUTHORIZING, AUTHORIZER), (request_cost.LIMITING, 1.3)],
     ids=["an authorizer", "byte quotas"],
 )
 def test_what_is_asked_of_each_request_adds_little(
