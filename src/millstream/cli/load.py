@@ -86,7 +86,7 @@ _To: TypeAlias = Annotated[
         "--to",
         metavar="TABLE",
         help="delta:PATH, iceberg:PATH or parquet:PATH, of a directory or a store (s3://, gs://, "
-        "abfss://), or iceberg:CATALOG.NAMESPACE.TABLE.",
+        "abfss://), or CATALOG.NAMESPACE.TABLE behind delta: or iceberg:, of a catalogue.",
     ),
 ]
 _FormatOptions: TypeAlias = Annotated[

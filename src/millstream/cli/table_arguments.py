@@ -17,13 +17,19 @@ from millstream.spark.lakehouse.table import (
     TOPIC_FIELD,
     Table,
     TableName,
+    fill_topic,
     open_table,
     parse_table_name,
 )
 from millstream.spark.locations.location import Location, parse_location
 
 TableArgument: TypeAlias = Annotated[
-    str, typer.Argument(metavar="TABLE", help="delta:PATH, iceberg:PATH or parquet:PATH.")
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        help="delta:PATH, iceberg:PATH or parquet:PATH; delta: and iceberg: take "
+        "CATALOG.NAMESPACE.TABLE.",
+    ),
 ]
 TopicArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic, or several separated by commas.")
@@ -140,7 +146,7 @@ def tables_of(topics: str, table: str) -> list[tuple[str, str]]:
     if TOPIC_FIELD not in table:
         return [(topics, table)]
     names = [name.strip() for name in topics.split(",") if name.strip()]
-    return [(name, table.replace(TOPIC_FIELD, name)) for name in names]
+    return [(name, fill_topic(table, name)) for name in names]
 
 
 def source_options(

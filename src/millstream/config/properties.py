@@ -13,6 +13,9 @@ ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
 CLIENT_PREFIX: Final = "MILLSTREAM_CLIENT_"
 """Variables of this prefix are settings of the clients under the commands."""
 
+CATALOG_PREFIX: Final = "MILLSTREAM_CATALOG__"
+"""Variables of this prefix say where catalogues of tables are: ``…PROD__URI`` for one ``prod``."""
+
 OTHER_VARIABLES: Final = frozenset(
     {
         "MILLSTREAM_BOOTSTRAP_SERVERS",
@@ -114,7 +117,7 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> di
 
 
 def _is_of_others(variable: str, value: str) -> bool:
-    if variable in OTHER_VARIABLES or variable.startswith(CLIENT_PREFIX):
+    if variable in OTHER_VARIABLES or variable.startswith((CLIENT_PREFIX, CATALOG_PREFIX)):
         return True
     return is_of_kubernetes(variable, value)
 

@@ -89,7 +89,9 @@ def audit(settings: LoadSettings) -> Audit:
 
 
 def read_table(spark: SparkSession, table: str) -> DataFrame:
-    """Return a loaded table (``delta:PATH``, ``iceberg:PATH``, ``parquet:PATH``) as a DataFrame."""
+    """Return a loaded table (``delta:PATH``, ``iceberg:PATH``, ``parquet:PATH``, or one named by a
+    catalogue) as a DataFrame.
+    """
     from millstream.spark.lakehouse.reading import read_table as read
     from millstream.spark.lakehouse.table import open_table, parse_table_name
 

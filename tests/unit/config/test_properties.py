@@ -75,6 +75,7 @@ def test_a_variable_that_sets_nothing_is_refused(variable: str, message: str) ->
 
 def test_variables_that_other_parts_of_millstream_read() -> None:
     environment = {SWITCH: "off", "MILLSTREAM_BOOTSTRAP_SERVERS": "h:9092"}
+    environment["MILLSTREAM_CATALOG__PROD__URI"] = "http://h:8080"
     assert from_environment(environment, NAMES) == {}
 
 

@@ -26,6 +26,7 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.delta_actions import add_action, remove_actions
+from millstream.spark.lakehouse.delta_catalogs import DeltaCatalogPath
 from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.ledger import BATCH
 from millstream.spark.lakehouse.sorting import SortField
@@ -56,6 +57,7 @@ from millstream.spark.lakehouse.widening import (
 )
 from millstream.spark.lakehouse.written_files import check_unchanged, check_written
 from millstream.spark.locations.location import Location
+from millstream.spark.locations.named import place_of
 
 _ATTEMPTS: Final = 5
 _HOUR_MS: Final = 3_600_000
@@ -72,23 +74,28 @@ class DeltaTableFiles:
 
     def __init__(self, name: TableName) -> None:
         self.name = name
-        self._uri = name.path.uri()
-        self._options = dict(name.path.storage_options)
-        self._ledgers = LedgerFiles(name.path / MILLSTREAM_DIRECTORY / "ledger")
-        self._log = name.path / "_delta_log"
 
     def _open(self) -> DeltaTable:
-        return DeltaTable(self._uri, storage_options=self._options)
+        place = self.data_directory
+        return DeltaTable(place.uri(), storage_options=dict(place.storage_options))
+
+    @property
+    def _ledgers(self) -> LedgerFiles:
+        return LedgerFiles(self.data_directory / MILLSTREAM_DIRECTORY / "ledger")
+
+    @property
+    def _log(self) -> Location:
+        return self.data_directory / "_delta_log"
 
     @property
     def data_directory(self) -> Location:
-        """The table's own directory."""
-        return self.name.path
+        """The table's own directory, by its catalogue if it is named by one."""
+        return place_of(self.name.path)
 
     @property
     def staging_directory(self) -> Location:
         """The same: files that no commit references are not part of a Delta table."""
-        return self.name.path
+        return self.data_directory
 
     @property
     def keeps_partition_column(self) -> bool:
@@ -96,7 +103,11 @@ class DeltaTableFiles:
         return True
 
     def exists(self) -> bool:
-        """See :class:`Table`."""
+        """See :class:`Table`. A catalogue lists it, if it is named by one, and its log is there."""
+        path = self.name.path
+        return (not isinstance(path, DeltaCatalogPath) or path.is_listed()) and self._has_log()
+
+    def _has_log(self) -> bool:
         # Not DeltaTable.is_deltatable: it lets no other thread run while a store answers.
         return any(name.endswith((".json", ".parquet")) for name in self._log.entries())
 
@@ -105,22 +116,28 @@ class DeltaTableFiles:
         schema = layout.schema
         if layout.is_partitioned:
             schema = schema.append(pa.field(layout.partition_column, pa.date32()))
-        if self.exists():
+        if self._has_log():
             check_same_columns(str(self.name), self.schema(), schema)
             found = self._open().metadata().partition_columns
             wanted = [layout.partition_column] if layout.is_partitioned else []
             check_same_split(self.name, found, wanted)
-            return
+        else:
+            self._make(schema, layout)
+        if isinstance(self.name.path, DeltaCatalogPath):
+            self.name.path.add(json.loads(self._open().schema().to_json())["fields"])
+
+    def _make(self, schema: pa.Schema, layout: Layout) -> None:
         check_new_directory(self.name, ("_delta_log",))
         times = [each.name for each in schema if pa.types.is_time(each.type)]
         if times:
             raise ConfigError(f"Delta has no type for a time of day: {', '.join(times)}")
-        self.name.path.check_commits()
-        self.name.path.make_directory()
+        place = self.data_directory
+        place.check_commits()
+        place.make_directory()
         try:
             DeltaTable.create(
-                self._uri,
-                storage_options=self._options,
+                place.uri(),
+                storage_options=dict(place.storage_options),
                 schema=schema,
                 mode="ignore",
                 partition_by=[layout.partition_column] if layout.is_partitioned else None,
@@ -332,7 +349,7 @@ class DeltaTableFiles:
 
     def _deleted_rows(self, table: DeltaTable) -> dict[str, Sequence[int]]:
         found: dict[str, Sequence[int]] = {}
-        root = self.name.path.uri().rstrip("/") + "/"
+        root = self.data_directory.uri().rstrip("/") + "/"
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             for uri, kept in zip(batch.column(0), batch.column(1), strict=True):
                 path = unquote(uri.as_py().removeprefix("file://")).removeprefix(root)

@@ -36,7 +36,6 @@ from millstream.spark.lakehouse.iceberg_catalogs import (
     file_uri,
     home_of,
     make_namespace,
-    plain_uri,
 )
 from millstream.spark.lakehouse.iceberg_conditions import from_positions, of_records
 from millstream.spark.lakehouse.iceberg_deletes import deleted_rows, deletes_of
@@ -74,6 +73,7 @@ from millstream.spark.lakehouse.table import (
 from millstream.spark.lakehouse.widening import changed_columns, check_same_columns, plain
 from millstream.spark.lakehouse.written_files import check_written
 from millstream.spark.locations.location import Location
+from millstream.spark.locations.named import plain_uri
 
 T = TypeVar("T")
 

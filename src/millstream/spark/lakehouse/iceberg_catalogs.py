@@ -17,7 +17,6 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -32,7 +31,8 @@ from sqlalchemy.pool import NullPool
 from millstream.model.errors import ConfigError
 from millstream.platform import lock_file
 from millstream.spark.locations.directories import LocalPath
-from millstream.spark.locations.location import FoundFile, Location, parse_location
+from millstream.spark.locations.location import Location, parse_location
+from millstream.spark.locations.named import NamedPlace, plain_uri
 
 _OWN_NAMESPACE: Final = "millstream"
 _DEAD_LETTERS: Final = "_dead_letters"
@@ -180,137 +180,21 @@ class NamedCatalog:
         return contextlib.nullcontext()
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogPath:
-    """A table's name in a catalogue, in the place of a directory: the catalogue is asked where that
-    is when the first file is.
-    """
+class CatalogPath(NamedPlace):
+    """The name of an Iceberg table in a catalogue of the environment."""
 
-    catalog: str
-    identifier: tuple[str, ...]
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return ".".join((self.catalog, *self.identifier))
+    __slots__ = ()
 
     def place(self) -> Location:
-        """Return the table's directory. ConfigError if the catalogue does not name one."""
+        """See :class:`NamedPlace`."""
         # Keys that a catalogue lends end after a while: it is asked again.
         period = int(time.monotonic() // _KEYS_S)
         return _place(os.getpid(), self, self.options, period)
 
     @property
-    def name(self) -> str:
-        """Return the table's own name."""
-        return self.identifier[-1]
-
-    @property
-    def stem(self) -> str:
-        """See :class:`Location`."""
-        return self.name
-
-    @property
-    def parent(self) -> Location:
-        """See :class:`Location`."""
-        return self.place().parent
-
-    @property
-    def parents(self) -> Sequence[Location]:
-        """See :class:`Location`."""
-        return self.place().parents
-
-    @property
-    def is_local(self) -> bool:
-        """See :class:`Location`."""
-        return self.place().is_local
-
-    @property
     def storage_options(self) -> Mapping[str, str]:
-        """See :class:`Location`."""
+        """Those of the catalogue."""
         return dict(self.options)
-
-    def __truediv__(self, name: str) -> Location:
-        """Return what lies in the table's directory."""
-        return self.place() / name
-
-    def with_name(self, name: str) -> CatalogPath:
-        """Return another table of the namespace."""
-        return replace(self, identifier=(*self.identifier[:-1], name))
-
-    def filled(self, field: str, text: str) -> CatalogPath:
-        """See :class:`Location`; what no catalogue takes in a name becomes ``_``."""
-        text = re.sub(r"[^A-Za-z0-9_]", "_", text)
-        return replace(
-            self, identifier=tuple(each.replace(field, text) for each in self.identifier)
-        )
-
-    def uri(self) -> str:
-        """See :class:`Location`."""
-        return self.place().uri()
-
-    def is_file(self) -> bool:
-        """See :class:`Location`."""
-        return self.place().is_file()
-
-    def is_dir(self) -> bool:
-        """See :class:`Location`."""
-        return self.place().is_dir()
-
-    def entries(self) -> list[str]:
-        """See :class:`Location`."""
-        return self.place().entries()
-
-    def found_files(self) -> Iterator[FoundFile]:
-        """See :class:`Location`."""
-        return self.place().found_files()
-
-    def size_bytes(self) -> int:
-        """See :class:`Location`."""
-        return self.place().size_bytes()
-
-    def read_bytes(self) -> bytes:
-        """See :class:`Location`."""
-        return self.place().read_bytes()
-
-    def replace_with(self, data: bytes) -> None:
-        """See :class:`Location`."""
-        self.place().replace_with(data)
-
-    def create(self, data: bytes) -> None:
-        """See :class:`Location`."""
-        self.place().create(data)
-
-    def rename_to(self, target: Location) -> None:
-        """See :class:`Location`."""
-        self.place().rename_to(target)
-
-    def unlink(self, missing_ok: bool = False) -> None:
-        """See :class:`Location`."""
-        self.place().unlink(missing_ok)
-
-    def remove_all(self) -> None:
-        """See :class:`Location`."""
-        self.place().remove_all()
-
-    def renew(self) -> None:
-        """See :class:`Location`."""
-        self.place().renew()
-
-    def open_input(self) -> Any:
-        """See :class:`Location`."""
-        return self.place().open_input()
-
-    def open_output(self) -> pa.NativeFile:
-        """See :class:`Location`."""
-        return self.place().open_output()
-
-    def settle(self) -> None:
-        """See :class:`Location`."""
-        self.place().settle()
-
-    def make_directory(self) -> None:
-        """See :class:`Location`."""
-        self.place().make_directory()
 
     def check_commits(self) -> None:
         """Do nothing: the catalogue decides which of two commits counts."""
@@ -372,17 +256,6 @@ def _place(
     if given.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         given["AWS_ALLOW_HTTP"] = "true"
     return parse_location(plain_uri(uri), storage_options=given)
-
-
-def plain_uri(uri: str) -> str:
-    """Return the URI of a file as this package writes it; Spark and Trino write ``file:/path``, the
-    path alone, or ``s3a://``.
-    """
-    if uri.startswith(("s3a://", "s3n://")):
-        return f"s3{uri[3:]}"
-    if uri.startswith("/") or uri.startswith("file:"):
-        return f"file://{re.sub('^file:(//[^/]*)?', '', uri)}"
-    return uri
 
 
 def file_uri(place: Location) -> str:

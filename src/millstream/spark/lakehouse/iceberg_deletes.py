@@ -8,7 +8,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import _read_all_delete_files as read_deletes
 from pyiceberg.table import FileScanTask
 
-from millstream.spark.lakehouse.iceberg_catalogs import plain_uri
+from millstream.spark.locations.named import plain_uri
 
 
 def deletes_of(task: FileScanTask) -> frozenset[str]:

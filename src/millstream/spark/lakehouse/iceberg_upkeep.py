@@ -9,8 +9,9 @@ from typing import Final
 from pyiceberg.table import Table
 
 from millstream.spark.lakehouse.data_files import SUFFIX
-from millstream.spark.lakehouse.iceberg_catalogs import file_uri, plain_uri
+from millstream.spark.lakehouse.iceberg_catalogs import file_uri
 from millstream.spark.locations.location import FoundFile, Location, parse_location
+from millstream.spark.locations.named import plain_uri
 
 _METADATA: Final = ".metadata.json"
 _STALE_S: Final = 86_400.0

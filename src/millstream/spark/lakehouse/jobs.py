@@ -24,6 +24,7 @@ from millstream.spark.lakehouse.load import Loader, local_runner
 from millstream.spark.lakehouse.load_observers import LoadObserver, LoadObservers
 from millstream.spark.lakehouse.parallelism import cores, spark_parallelism
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError
+from millstream.spark.lakehouse.session_catalog import offering
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import ConcurrentLoadError
 from millstream.spark.lakehouse.topic_reader import ReplacedRecordsError
@@ -91,6 +92,10 @@ class SparkRunner:
         if self._session is None:
             self._session = self._make_session()
         return self._session
+
+    def started(self) -> SparkSession:
+        """Return the session, for who asks later."""
+        return self.session
 
     def __call__(self, tasks: Sequence[Sequence[OffsetRange]], landing: Landing) -> list[Landed]:
         """Run the tasks of one batch."""
@@ -170,7 +175,8 @@ def run_load(
     attempts = _Attempts(settings, told, should_stop)
     watching.started()
     try:
-        _run(settings, runner, attempts, watching, should_stop)
+        with offering(None if runner is None else runner.started):
+            _run(settings, runner, attempts, watching, should_stop)
     except BaseException as error:
         watching.ended(error, stopped=False)
         raise

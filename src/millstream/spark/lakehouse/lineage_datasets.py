@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from millstream.spark.locations.location import Location
+from millstream.spark.locations.named import NamedPlace
 from millstream.spark.options import Assign, SourceOptions, Subscribe
 from millstream.spark.topics import open_topics
 
@@ -69,13 +70,10 @@ def table_facets(table: Table) -> dict[str, Any]:
         "dataSource": DatasourceDatasetFacet(name=namespace, uri=table.data_directory.uri()),
         "storage": StorageDatasetFacet(storageLayer=name.kind, fileFormat="parquet"),
     }
-    if name.kind == "iceberg":
-        from millstream.spark.lakehouse.iceberg_catalogs import CatalogPath
-
-        if isinstance(name.path, CatalogPath):
-            in_catalog = ".".join(name.path.identifier)
-            link = Identifier(namespace=name.path.catalog, name=in_catalog, type="TABLE")
-            facets["symlinks"] = SymlinksDatasetFacet(identifiers=[link])
+    if isinstance(name.path, NamedPlace):
+        in_catalog = ".".join(name.path.identifier)
+        link = Identifier(namespace=name.path.catalog, name=in_catalog, type="TABLE")
+        facets["symlinks"] = SymlinksDatasetFacet(identifiers=[link])
     return facets
 
 

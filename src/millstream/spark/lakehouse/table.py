@@ -1,8 +1,9 @@
 """The interface of a kind of table, and the names of tables.
 
 A table is named ``delta:PATH``, ``iceberg:PATH`` or ``parquet:PATH``, where PATH is a directory or
-a place in an object store (``s3://bucket/clicks``). If a load writes a table for each topic, the
-path contains ``{topic}``.
+a place in an object store (``s3://bucket/clicks``); a Delta or an Iceberg table of a catalogue is
+named ``CATALOG.NAMESPACE.TABLE`` there. If a load writes a table for each topic, the path contains
+``{topic}``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from millstream.spark.locations.location import (
     as_location,
     parse_location,
 )
+from millstream.spark.locations.named import NamedPlace, as_identifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +38,7 @@ _REFUSED_IN_PATHS: Final[Mapping[str, str]] = {
     "iceberg": r"[#?]|%[0-9A-Fa-f]{2}",
     "parquet": r"\0",
 }
+_WITH_CATALOGS: Final = ("delta", "iceberg")
 _CATALOG_NAME: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w{}-]+){2,}")
 TOPIC_FIELD: Final = "{topic}"
 """The placeholder of the topic's name in a path."""
@@ -76,18 +79,34 @@ def parse_table_name(
     """Read ``kind:path``; ConfigError says what is wrong.
 
     A relative path starts from ``base``. A leading ``~`` is expanded, because no shell does it in
-    ``delta:~/lake``. ``storage_options`` are those of the object store.
+    ``delta:~/lake``. ``storage_options`` are those of the object store and of the catalogue.
     """
     kind, colon, path = text.partition(":")
     if not colon or kind not in KINDS or not path:
         raise ConfigError(
             f"a table is named delta:PATH, iceberg:PATH or parquet:PATH, not {text!r}"
         )
-    if kind == "iceberg" and _CATALOG_NAME.fullmatch(path):
-        from millstream.spark.lakehouse.iceberg_catalogs import parse_catalog_name
-
-        return TableName(kind, parse_catalog_name(path, storage_options))
+    if kind in _WITH_CATALOGS and _CATALOG_NAME.fullmatch(path):
+        return TableName(kind, _parse_catalog_name(kind, path, storage_options))
     return TableName(kind, parse_location(path, base, storage_options))
+
+
+def _parse_catalog_name(kind: str, text: str, storage_options: Mapping[str, str]) -> NamedPlace:
+    if kind == "delta":
+        from millstream.spark.lakehouse.delta_catalogs import parse_delta_name
+
+        return parse_delta_name(text, storage_options)
+    from millstream.spark.lakehouse.iceberg_catalogs import parse_catalog_name
+
+    return parse_catalog_name(text, storage_options)
+
+
+def fill_topic(text: str, topic: str) -> str:
+    """Return the name of a topic's table, by one that contains ``{topic}``."""
+    kind, _, path = text.partition(":")
+    if kind in _WITH_CATALOGS and _CATALOG_NAME.fullmatch(path):
+        topic = as_identifier(topic)
+    return text.replace(TOPIC_FIELD, topic)
 
 
 def check_new_directory(name: TableName, own: Collection[str]) -> None:
