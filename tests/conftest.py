@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.broker_process import BrokerProcess
 
 from millstream.records import kernel
+from millstream.sqlite.database import Database
 
 
 def pytest_configure() -> None:
@@ -35,6 +36,26 @@ def forget_the_command_line() -> Iterator[None]:
         options._Given.profile = options._Given.file = None
         options._Given.items = ()
         options._Given.timeout_ms = None
+
+
+@pytest.fixture(autouse=True, scope="module")
+def end_stores() -> Iterator[None]:
+    """Close the metadata stores of brokers that a module's tests have killed in their own process,
+    as the kernel does where a process ends. From Python 3.13 on a connection to SQLite that is
+    forgotten while it is open is warned of.
+    """
+    opened: list[Database] = []
+    open_database = Database._open
+
+    def open_and_note(database: Database) -> None:
+        opened.append(database)
+        open_database(database)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "_open", open_and_note)
+        yield
+    for each in opened:
+        each.abandon()
 
 
 @pytest.fixture(scope="session")

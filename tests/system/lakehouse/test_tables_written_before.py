@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import tarfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +80,7 @@ def move(directory: Path, topic_id: TopicId) -> None:
         with path.open("wb") as file:
             fastavro.writer(file, schema, changed(rows), metadata=kept)
     for path in directory.rglob("catalog.db"):
-        with sqlite3.connect(path) as catalog:
+        with closing(sqlite3.connect(path)) as catalog, catalog:
             for column in ("metadata_location", "previous_metadata_location"):
                 catalog.execute(
                     f"UPDATE iceberg_tables SET {column} = replace({column}, ?, ?)",
