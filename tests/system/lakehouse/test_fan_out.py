@@ -19,7 +19,7 @@ from millstream.spark.lakehouse import load
 from millstream.spark.lakehouse.fan_out import FanOut, FanOutError, settings_for
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.settings import LoadSettings
-from millstream.spark.lakehouse.table import KINDS, TableName
+from millstream.spark.lakehouse.table import KINDS, TableName, parse_table_name
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.works import Work, land_works_locally
 
@@ -287,6 +287,23 @@ def test_columns_that_cannot_change_end_one_topic(
     with pytest.raises(FanOutError, match=f"^{one.topic}: n cannot become double$"):
         FanOut(lake.settings, land_works_locally).run()
     assert two.audit().rows == 4
+
+
+def test_names_that_are_one_in_a_catalogue(lake: Lake, tmp_path: Path) -> None:
+    """Catalogues take neither dots nor dashes in names: these become ``_``."""
+    first, second = lake.topic("a-b"), lake.topic("a_b")
+    for site in (first, second):
+        site.write(0, [b"one", b"two"])
+    warehouse = str(tmp_path / "warehouse")
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/tables.db", "warehouse": warehouse}
+    table = parse_table_name("iceberg:prod.web.t_{topic}", storage_options=options)
+    with pytest.raises(FanOutError) as caught:
+        FanOut(replace(lake.settings, table=table), land_works_locally).run()
+    assert str(caught.value) == (
+        f"{second.topic}: its table would be that of {first.topic}, "
+        f"{settings_for(replace(lake.settings, table=table), first.topic).table}: load it apart, "
+        "into a table of another name"
+    )
 
 
 def test_what_cannot_be(lake: Lake, tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ class FanOut:
         self._ahead: LandingAhead[Round, list[Landed | Exception]] | None = None
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
+        self._by_table: dict[str, str] = {}
+        """Whose table each is."""
         self._rounds = 0
         self.errors: dict[str, Exception] = {}
         """Topics whose loads have ended, and why."""
@@ -308,9 +310,17 @@ class FanOut:
             return known
         settings = settings_for(self._settings, topic)
         made = Loader(settings, local_runner, parallelism=self._parallelism)
+        other = self._by_table.get(str(settings.table))
+        if other is not None:
+            # In a catalogue's names dots and dashes of topics become the same.
+            raise ConfigError(
+                f"its table would be that of {other}, {settings.table}: load it apart, into a "
+                "table of another name"
+            )
         if not made.prepare(topics, reader, ends):
             return None
         self._loaders[topic] = made
+        self._by_table[str(settings.table)] = topic
         log.info("%s goes into %s", topic, settings.table)
         return made
 
