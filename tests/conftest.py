@@ -16,8 +16,9 @@ from millstream.sqlite.database import Database
 
 
 def pytest_configure() -> None:
-    """Let child processes heed Ctrl-C, also where a shell in the background has it ignored, and
-    hold no example of a property to a time: the machine that runs it may be busy.
+    """Let child processes heed Ctrl-C and the end of a terminal, also where a shell in the
+    background or nohup has them ignored, and hold no example of a property to a time: the machine
+    that runs it may be busy.
     """
     settings.register_profile(
         "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -25,12 +26,21 @@ def pytest_configure() -> None:
     settings.load_profile("untimed")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_IGN:
+        signal.signal(hangup, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)
 def forget_the_command_line() -> Iterator[None]:
-    """A command that a test has run in its own process leaves its options to the next test."""
+    """A command that a test has run in its own process would leave its options and its handlers of
+    signals to the next test.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
     options = sys.modules.get("millstream.cli.client_options")
     if options is not None:
         options._Given.profile = options._Given.file = None

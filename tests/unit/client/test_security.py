@@ -119,7 +119,7 @@ def test_a_delegation_token_is_a_scram_credential() -> None:
             r"sasl\.username has no effect with sasl\.mechanism=OAUTHBEARER",
         ),
         ({"sasl.login.callback.handler.class": "com.acme.Mine"}, r"runs no Java"),
-        ({"ssl.endpoint.identification.algorithm": "LDAPS"}, r"https, or nothing"),
+        ({"ssl.endpoint.identification.algorithm": "LDAPS"}, r"https, or an empty value"),
         ({"sasl.password": 17}, r"sasl\.password = …: it takes text"),
     ],
 )
