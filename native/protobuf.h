@@ -4,8 +4,8 @@
  * What is read here is what millstream.spark.lakehouse.formats.protobuf reads value by value; a
  * message of which that is not certain, a wrong one above all, is left to it. So is what may be
  * written and hardly ever is: a field twice that is not repeated, two members of a oneof, a key of a
- * map twice, a group, items of many fields in turns. Mirrored by millstream.records.protobuf_kernel. The data are never trusted,
- * the program is. */
+ * map twice, a group, items of many fields in turns. Mirrored by millstream.records.protobuf_kernel.
+ * The data are never trusted, the program is. */
 #ifndef MILLSTREAM_PROTOBUF_H
 #define MILLSTREAM_PROTOBUF_H
 
