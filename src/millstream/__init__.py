@@ -61,23 +61,25 @@ def sql(
     lateness_ms: int | None = None,
     stream: bool = False,
 ) -> pa.Table | pa.RecordBatchReader:
-    """Run a SELECT over topics, and return its rows as an Arrow table; docs/sql.md.
+    """Run a SELECT over topics, and return its rows as an Arrow table (docs/sql.md).
 
-    Tables of the query are topics of the cluster at ``bootstrap_servers``, or of ``log_dir``, one
-    log directory or several, which needs no broker; with both the broker tells the offsets and the
-    files hold the records. Values are read as ``format`` says (as in loads; ``auto`` looks at the
-    first records), with ``format_options``, with the columns of the file ``schema``; those of
-    single topics as in ``{"orders": "avro,definition=orders.avsc"}``. ``settings`` are options of
-    ``format("millstream")``, such as ``kafka.security.protocol``, and those of a schema registry,
-    such as ``schema.registry.url``, for values that name their schemas. ``lateness_ms``: see the
-    page.
+    Each topic is a table. Topics are read from the cluster at ``bootstrap_servers``, or, without a
+    broker, from ``log_dir``: one or several log directories. With both, the offsets come from the
+    broker and the records from the files.
 
-    With ``stream`` the result is a RecordBatchReader, which reads as it is read; close it, or read
-    it to its end.
+    ``format`` is the format of the values, as in loads; ``auto`` derives it from the first records.
+    ``format_options`` are its options, ``schema`` is a file with the columns, and ``topic_formats``
+    sets the format of single topics: ``{"orders": "avro,definition=orders.avsc"}``. ``settings``
+    takes options of ``format("millstream")``, such as ``kafka.security.protocol``, and settings of
+    a schema registry, such as ``schema.registry.url``. ``lateness_ms`` limits how late timestamps
+    may be (see the page).
 
-    Records that cannot be read are left out, with a warning in the log that counts them;
-    ``max_rejects`` is how many there may be. Raises QueryError, ConfigError, and the errors of
-    reading. Needs the extra ``sql``.
+    With ``stream`` the result is a RecordBatchReader, which reads on demand: read it to its end, or
+    close it.
+
+    Records that cannot be read are skipped, and a log message says how many. If there are more than
+    ``max_rejects``, the query fails. Raises QueryError, ConfigError, and errors from reading the
+    topics. Needs the extra ``sql``.
     """
     from millstream.query.entry import run
 

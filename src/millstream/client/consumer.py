@@ -183,8 +183,8 @@ class Consumer(Closing, Generic[K, V]):
     def poll_fetched(self, timeout: float = 0) -> Fetched | None:
         """Return the next fetched batches of one partition undecoded, and advance past them.
 
-        None when nothing comes in time. Records before the ``fetch_offset`` of what is returned,
-        markers and aborted transactions have to be left out by the caller.
+        None if nothing arrives in time. The caller must skip records before the ``fetch_offset``
+        of the result, transaction markers, and records of aborted transactions.
         """
         self._end_iteration()
         self._loop.check_process()
@@ -363,7 +363,7 @@ class Consumer(Closing, Generic[K, V]):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time (ms since 1970); None where there is none."""
+        """Return the first record at or after a time (ms since 1970); None if there is none."""
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
             raise ValueError("a timestamp must not be negative")

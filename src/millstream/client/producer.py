@@ -331,9 +331,9 @@ class Producer(Closing):
     def prepare_transaction(self) -> PreparedTransaction | None:
         """Deliver all records, and leave the end of the transaction to another process.
 
-        ``Admin.end_transactions`` commits or aborts what is returned, within
-        ``transaction.timeout.ms`` of the transaction's begin; this producer can only be closed.
-        None, and the producer goes on, if nothing was sent.
+        Pass the result to ``Admin.end_transactions``, which commits or aborts the transaction,
+        within ``transaction.timeout.ms`` of its start. This producer can then only be closed.
+        Returns None if nothing was sent; the producer then remains usable.
         """
         control = self._transactions()
         prepared: list[PreparedTransaction | None] = []

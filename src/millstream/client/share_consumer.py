@@ -52,7 +52,7 @@ class ShareConsumer(Closing, Generic[K, V]):
     member gets it. With ``share.acknowledgement.mode`` ``implicit`` the records of a poll are
     accepted by the next poll or commit; with ``explicit`` each one is passed to
     :meth:`acknowledge`. A record that is not acknowledged is delivered again, to any member, up to
-    the group's limit: :meth:`close` gives up what is acquired.
+    the group's limit: :meth:`close` releases acquired records.
 
     Settings in ``_ms`` are milliseconds, timeouts of methods seconds. Without deserializers keys
     and values are bytes. ConfigError names a setting that is unknown or does not fit.
@@ -106,7 +106,7 @@ class ShareConsumer(Closing, Generic[K, V]):
             self.unsubscribe()
 
     def unsubscribe(self) -> None:
-        """Leave the group: what was acknowledged is sent, other acquired records are given up."""
+        """Leave the group: send the acknowledgements, and release all other acquired records."""
         self._end_iteration()
         acknowledged = self._delivery.take_acknowledged(accept_rest=False)
         self._thread.drive(lambda: self._core.unsubscribe(acknowledged))
@@ -211,7 +211,7 @@ class ShareConsumer(Closing, Generic[K, V]):
         """Send acknowledgements, and wait until the brokers have them on record.
 
         In the implicit mode all delivered records are accepted. AcknowledgeFailedError has the
-        partitions whose acknowledgements were not taken.
+        partitions whose acknowledgements were refused.
         """
         self._end_iteration()
         acknowledged = self._delivery.take_acknowledged()
@@ -242,7 +242,7 @@ class ShareConsumer(Closing, Generic[K, V]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay acquired, as the brokers told it last; None before that."""
+        """How long records stay acquired, as last reported by a broker; None before that."""
         return self._core.fetcher.acquisition_lock_timeout_ms
 
     @property
@@ -257,8 +257,8 @@ class ShareConsumer(Closing, Generic[K, V]):
     # --- the end ---------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what was acknowledged, give up other acquired records, leave the group, and stop the
-        thread. Further calls do nothing.
+        """Send the acknowledgements, release all other acquired records, leave the group, and
+        stop the thread. Further calls do nothing.
         """
         if self._closed:
             return

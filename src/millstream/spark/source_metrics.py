@@ -107,7 +107,8 @@ def watch_sources(
     metrics of its sources.
 
     Of all queries of the session, or of the one called ``query_name``. Returns the listener, for
-    ``spark.streams.removeListener``. Spark logs what ``on_progress`` raises, and the query goes on.
+    ``spark.streams.removeListener``. If ``on_progress`` raises, Spark logs it and the query goes
+    on.
     """
     listener = SourceListener(on_progress, query_name)
     spark.streams.addListener(listener)
@@ -129,7 +130,7 @@ class SourceListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: what was told after the last micro-batch holds."""
+        """Do nothing: the values after the last micro-batch still apply."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Do nothing."""

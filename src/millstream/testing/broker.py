@@ -42,17 +42,17 @@ class Disk:
         self._set(DiskState(flush_s=flush, write_s=write))
 
     def full(self) -> None:
-        """Leave no room: writes fail with ENOSPC. As Kafka does, a broker gives up a log directory
-        that fails, and ends when it was the only one.
+        """Let writes fail with ENOSPC. As in Kafka, a log directory that fails goes offline, and
+        the broker exits if it was the only one.
         """
         self._set(DiskState(is_full=True))
 
     def fail(self) -> None:
-        """Have everything that reaches the disk fail with EIO."""
+        """Let everything that reaches the disk fail with EIO."""
         self._set(DiskState(is_broken=True))
 
     def heal(self) -> None:
-        """Have nothing wrong with it. A log directory that was given up comes back at a restart."""
+        """Remove all faults. A log directory that went offline is back after a restart."""
         self._set(DiskState())
 
     def _set(self, state: DiskState) -> None:

@@ -206,10 +206,12 @@ class Kafka:
         broker: int | None = None,
         where: Callable[[Any], object] | None = None,
     ) -> Requests:
-        """Return the next ``count`` requests of APIs, of all clients or of those whose id matches a
-        pattern (``orders-*``), to any broker or one, and whose body ``where`` accepts::
+        """Select the next ``count`` requests of these APIs; then say what happens to them::
 
             kafka.next("Produce", count=2).fail("NOT_LEADER_OR_FOLLOWER")
+
+        ``client_id`` is a pattern for client ids (``orders-*``), ``broker`` the id of a broker, and
+        ``where`` a function of the request's body. Each of them restricts the selection.
         """
         return Requests(self.rules, apis, count, client_id, broker, where)
 
@@ -220,7 +222,7 @@ class Kafka:
         broker: int | None = None,
         where: Callable[[Any], object] | None = None,
     ) -> Requests:
-        """Return all requests from now on, as :meth:`next`, until the rule is removed."""
+        """Select all requests until the rule is removed; arguments as in :meth:`next`."""
         return Requests(self.rules, apis, None, client_id, broker, where)
 
     @contextlib.contextmanager
@@ -299,7 +301,7 @@ class Kafka:
 
     def cut(self, one: int, other: int | str) -> None:
         """Cut a broker from another one, or from the store (``STORE``), both ways. Nothing is
-        refused or lost: what is sent waits, until the cut is healed or a time-out gives up.
+        refused or lost: data that is sent waits until the cut is healed or a time-out expires.
         """
         self._refuse_without_cluster()
         self.broker(one)

@@ -136,8 +136,8 @@ class Recording(Sequence[RecordedRequest]):
         self.expect(api, 0, client_id=client_id)
 
     def expect_order(self, *apis: str, client_id: str | None = None) -> None:
-        """Raise AssertionError unless requests of these APIs came in this order; others may stand
-        between them.
+        """Raise AssertionError unless requests of these APIs arrived in this order; there may be
+        others between them.
         """
         remaining = iter(self.all(client_id=client_id))
         for api in apis:

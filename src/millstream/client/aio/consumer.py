@@ -326,7 +326,7 @@ class Consumer(AsyncClosing, Generic[K, V]):
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after a time (ms since 1970); None where there is none."""
+        """Return the first record at or after a time (ms since 1970); None if there is none."""
         asked = dict(timestamps)
         if any(each < 0 for each in asked.values()):
             raise ValueError("a timestamp must not be negative")

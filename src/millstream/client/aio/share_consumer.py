@@ -93,7 +93,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
             await self.unsubscribe()
 
     async def unsubscribe(self) -> None:
-        """Leave the group: what was acknowledged is sent, other acquired records are given up."""
+        """Leave the group: send the acknowledgements, and release all other acquired records."""
         self._end_iteration()
         acknowledged = self._delivery.take_acknowledged(accept_rest=False)
         await self._task.drive(self._core.unsubscribe(acknowledged))
@@ -184,7 +184,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
         """Send acknowledgements, and wait until the brokers have them on record.
 
         In the implicit mode all delivered records are accepted. AcknowledgeFailedError has the
-        partitions whose acknowledgements were not taken.
+        partitions whose acknowledgements were refused.
         """
         self._end_iteration()
         acknowledged = self._delivery.take_acknowledged()
@@ -210,7 +210,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
 
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records stay acquired, as the brokers told it last; None before that."""
+        """How long records stay acquired, as last reported by a broker; None before that."""
         return self._core.fetcher.acquisition_lock_timeout_ms
 
     @property
@@ -225,7 +225,7 @@ class ShareConsumer(AsyncClosing, Generic[K, V]):
     # --- the end ---------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what was acknowledged, give up other acquired records, leave the group, and
+        """Send the acknowledgements, release all other acquired records, leave the group, and
         disconnect. Further calls do nothing.
         """
         if self._closed:
