@@ -79,9 +79,9 @@ def _lines() -> Iterator[str]:
     prefixes = [f"{prefix}*" for prefix in PROTECTING_PREFIXES]
     yield _named([*sorted(PROTECTING_NAMES), *prefixes]) + "."
     yield (
-        "\nNames of these that stand in a section above are acted on. The same holds for one "
-        "listener or one SASL mechanism (`listener.name.external.ssl.*`), and for the limits of "
-        "one listener (`listener.name.external.max.connections` and "
+        "\nThose that are listed in a section above have an effect. The same rules apply to "
+        "settings of one listener or SASL mechanism (`listener.name.external.ssl.*`), and to the "
+        "limits of one listener (`listener.name.external.max.connections` and "
         "`max.connection.creation.rate`)."
     )
 

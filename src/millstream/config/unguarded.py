@@ -25,8 +25,7 @@ def refuse_unguarded(config: BrokerConfig) -> None:
         ):
             if is_asked:
                 raise ConfigError(
-                    f"{name}: it protects what lies in ZooKeeper, and there is none: "
-                    "zookeeper.connect is not set"
+                    f"{name} protects data in ZooKeeper, but zookeeper.connect is not set"
                 )
 
 
@@ -46,5 +45,5 @@ def unguarded(config: BrokerConfig) -> Iterator[str]:
         if protocol != "PLAINTEXT" and len(listening) == 1:
             yield (
                 f"listener {name} serves clients and brokers, and authorizer.class.name is not "
-                "set: whoever is let in may do what brokers do"
+                "set: every authenticated client may do what brokers do"
             )

@@ -31,7 +31,7 @@ class AuditSettings(Config):
         "audit.log.authentication.succeeded",
         OFF,
         _DESTINATIONS,
-        "Clients that authenticated, or did so again.",
+        "Clients that authenticated, or authenticated again.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -39,7 +39,7 @@ class AuditSettings(Config):
         "audit.log.authentication.expired",
         OFF,
         _DESTINATIONS,
-        "Connections that were closed because their session was over.",
+        "Connections that were closed because their session had expired.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -55,7 +55,7 @@ class AuditSettings(Config):
         "audit.log.management.allowed",
         OFF,
         _DESTINATIONS,
-        "The same, allowed; each is recorded, with what became of it.",
+        "The same, allowed; each is recorded with its result.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -63,7 +63,7 @@ class AuditSettings(Config):
         "audit.log.describe.denied",
         OFF,
         _DESTINATIONS,
-        "Refused questions: about topics, settings, rules, groups and the like.",
+        "Refused queries: about topics, settings, rules, groups and the like.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -127,8 +127,8 @@ class AuditSettings(Config):
         "audit.log.excluded.principals",
         "",
         Principals(),
-        "Principals of which nothing is recorded that was allowed, such as `User:ANONYMOUS` or the "
-        "brokers, separated by `;`. What they were denied is recorded.",
+        "Principals whose allowed requests are not recorded, such as `User:ANONYMOUS` or the "
+        "brokers, separated by `;`. Their denied requests are recorded.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -146,8 +146,8 @@ class AuditSettings(Config):
         "audit.log.max.events.per.second",
         500,
         at_least(1),
-        "Events of each kind that are recorded in a second, in the long run; how many were left "
-        "out is recorded.",
+        "Average number of events of each kind that are recorded per second; how many were "
+        "dropped is recorded.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -163,8 +163,8 @@ class AuditSettings(Config):
         "audit.log.queue.max.bytes",
         8_388_608,
         Range(65_536, 1_073_741_824),
-        "Bytes of records that wait for each destination; what comes beyond them is lost, and how "
-        "much is recorded.",
+        "Bytes of records that may wait for each destination; further records are dropped, and "
+        "their number is recorded.",
         kafka=False,
     )
     audit_log_file_path: str | None = string(
@@ -178,22 +178,22 @@ class AuditSettings(Config):
         "audit.log.topic.num.partitions",
         12,
         at_least(1),
-        "Partitions of `__audit_log`, when the broker makes it.",
+        "Partitions of `__audit_log` when the broker creates it.",
         kafka=False,
     )
     audit_log_topic_replication_factor: int = int16(
         "audit.log.topic.replication.factor",
         3,
         at_least(1),
-        "Replicas of `__audit_log`, when the broker makes it; it waits until there are as many "
-        "brokers.",
+        "Replicas of `__audit_log` when the broker creates it, which it does only once there are "
+        "that many brokers.",
         kafka=False,
     )
     audit_log_topic_retention_ms: int = int64(
         "audit.log.topic.retention.ms",
         604_800_000,
         at_least(-1),
-        "How long `__audit_log` keeps records, in milliseconds, when the broker makes it; −1 for "
-        "ever.",
+        "How long `__audit_log` keeps records, in milliseconds, when the broker creates it; −1 "
+        "for ever.",
         kafka=False,
     )

@@ -54,15 +54,15 @@ class AuthenticationSettings(Config):
         "sasl.server.max.receive.size",
         524_288,
         None,
-        "Size in bytes of the largest request before a client is authenticated; more than 135168, "
-        "which no mechanism needs, are never taken.",
+        "Size in bytes of the largest request before a client is authenticated; more than 135168 "
+        "bytes, which no mechanism needs, are never accepted.",
     )
     connections_max_reauth_ms: int = int64(
         "connections.max.reauth.ms",
         0,
         None,
-        "Time in milliseconds after which a client has to authenticate again; 0 asks for it only "
-        "when its credentials end.",
+        "Time in milliseconds after which a client must authenticate again; 0 requires this only "
+        "when its credentials expire.",
     )
     connection_failed_authentication_delay_ms: int = int32(
         "connection.failed.authentication.delay.ms",
@@ -74,25 +74,26 @@ class AuthenticationSettings(Config):
         "sasl.oauthbearer.jwks.endpoint.url",
         None,
         None,
-        "Where the keys are with which OAUTHBEARER verifies tokens: a `file:` or `https:` address.",
+        "The keys that verify OAUTHBEARER tokens: a `file:` or `https:` address.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = int64(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         3_600_000,
         at_least(1),
-        "Time in milliseconds between two readings of these keys.",
+        "Time in milliseconds between two requests for these keys.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = int64(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         100,
         at_least(1),
-        "Time in milliseconds to the next reading after one that failed; it doubles.",
+        "Time in milliseconds until the next request after one that failed; it doubles each time.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = int64(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         10_000,
         at_least(1),
-        "The longest of these times, and the shortest between two readings for unknown keys.",
+        "The longest of these times, and the shortest between two requests because of unknown "
+        "keys.",
     )
     sasl_oauthbearer_clock_skew_seconds: int = int32(
         "sasl.oauthbearer.clock.skew.seconds",
@@ -104,11 +105,11 @@ class AuthenticationSettings(Config):
         "sasl.oauthbearer.expected.audience",
         (),
         None,
-        "Audiences of which a token has to name one; without any, a token that names one is "
-        "refused.",
+        "Audiences, one of which a token must contain; without this setting a token with an "
+        "audience is refused.",
     )
     sasl_oauthbearer_expected_issuer: str | None = string(
-        "sasl.oauthbearer.expected.issuer", None, None, "The issuer that a token has to name."
+        "sasl.oauthbearer.expected.issuer", None, None, "The issuer that a token must have."
     )
     sasl_oauthbearer_scope_claim_name: str = string(
         "sasl.oauthbearer.scope.claim.name", "scope", None, "The claim with a token's scopes."
@@ -119,16 +120,16 @@ class AuthenticationSettings(Config):
     sasl_login_callback_handler_class: str | None = class_name(
         "sasl.login.callback.handler.class",
         None,
-        "Where this broker has the token from with which it connects to others by OAUTHBEARER: "
-        "Apache Kafka's class for tokens of a file or an endpoint, or the one for unsecured ones. "
-        "Without it the other settings say which.",
+        "How this broker gets the token for its connections to other brokers with OAUTHBEARER: "
+        "Apache Kafka's class for tokens from a file or an endpoint, or the one for unsecured "
+        "tokens. Without it the other settings decide.",
     )
     sasl_oauthbearer_token_endpoint_url: str | None = string(
         "sasl.oauthbearer.token.endpoint.url",
         None,
         None,
-        "Where this broker gets that token: a `file:` that holds one and is read again, or the "
-        "`https:` address of an endpoint that gives one for client credentials.",
+        "Where this broker gets that token: a `file:` with a token, which is read again when "
+        "needed, or the `https:` address of an endpoint that issues one for client credentials.",
     )
     sasl_oauthbearer_jwt_retriever_class: str = class_name(
         "sasl.oauthbearer.jwt.retriever.class",
@@ -153,21 +154,21 @@ class AuthenticationSettings(Config):
         "sasl.login.connect.timeout.ms",
         None,
         None,
-        "Time in milliseconds to reach the token endpoint; 10 seconds where it is not set.",
+        "Time in milliseconds to connect to the token endpoint; 10 seconds if it is not set.",
     )
     sasl_login_read_timeout_ms: int | None = int32(
         "sasl.login.read.timeout.ms",
         None,
         None,
-        "Time in milliseconds in which the token endpoint has to answer; 10 seconds where it is "
-        "not set.",
+        "Time in milliseconds that the token endpoint may take to answer; 10 seconds if it is not "
+        "set.",
     )
     sasl_login_retry_backoff_ms: int = int64(
         "sasl.login.retry.backoff.ms",
         100,
         None,
-        "Time in milliseconds to the next attempt to get a token after one that failed; it "
-        "doubles.",
+        "Time in milliseconds until the next attempt to get a token after one that failed; it "
+        "doubles each time.",
     )
     sasl_login_retry_backoff_max_ms: int = int64(
         "sasl.login.retry.backoff.max.ms",
@@ -179,35 +180,34 @@ class AuthenticationSettings(Config):
         "sasl.login.refresh.window.factor",
         0.8,
         None,
-        "The part of a token's time after which this broker gets another one; 0.5 to 1.",
+        "The share of a token's lifetime after which this broker gets a new one; 0.5 to 1.",
         mode=PER_BROKER,
     )
     sasl_login_refresh_window_jitter: float = double(
         "sasl.login.refresh.window.jitter",
         0.05,
         None,
-        "The part of a token's time that is added at most, by chance; 0 to 0.25.",
+        "The largest random share of a token's lifetime that is added to this; 0 to 0.25.",
         mode=PER_BROKER,
     )
     sasl_login_refresh_min_period_seconds: int = int16(
         "sasl.login.refresh.min.period.seconds",
         60,
         None,
-        "Seconds that lie at least between two tokens, unless this and the next setting together "
-        "are more than is left of a token.",
+        "Shortest time in seconds between two tokens, unless this and the next setting together "
+        "exceed the remaining lifetime of a token.",
         mode=PER_BROKER,
     )
     sasl_login_refresh_buffer_seconds: int = int16(
         "sasl.login.refresh.buffer.seconds",
         300,
         None,
-        "Seconds before the end of a token in which this broker has another one already.",
+        "Seconds before the expiry of a token in which this broker must already have a new one.",
         mode=PER_BROKER,
     )
     delegation_token_secret_key: str | None = password(
         "delegation.token.secret.key",
-        "The secret that delegation tokens are made from, the same on every broker; without it "
-        "there are none.",
+        "The secret for delegation tokens, the same on every broker; without it there are none.",
     )
     delegation_token_max_lifetime_ms: int = int64(
         "delegation.token.max.lifetime.ms",
@@ -219,11 +219,11 @@ class AuthenticationSettings(Config):
         "delegation.token.expiry.time.ms",
         86_400_000,
         at_least(1),
-        "Time in milliseconds that a delegation token holds until it is renewed.",
+        "Time in milliseconds for which a delegation token is valid unless it is renewed.",
     )
     delegation_token_expiry_check_interval_ms: int = int64(
         "delegation.token.expiry.check.interval.ms",
         3_600_000,
         at_least(1),
-        "Time in milliseconds between two looks for delegation tokens that have expired.",
+        "Time in milliseconds between two checks for expired delegation tokens.",
     )

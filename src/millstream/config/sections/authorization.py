@@ -69,21 +69,21 @@ class AuthorizationSettings(Config):
         "authorizer.class.name",
         "",
         AuthorizerClass(),
-        "What decides who may do what; nothing means that everybody may do everything.",
+        "The class that authorizes requests; without one every request is allowed.",
     )
     super_users: str = string(
         "super.users",
         "",
         Principals(),
-        "Principals that may do everything, such as `User:admin`, separated by `;`; brokers are to "
-        "be among them, unless a rule allows them ClusterAction on the cluster. Without "
-        "`authorizer.class.name` it has no effect.",
+        "Principals that may do everything, such as `User:admin`, separated by `;`. They should "
+        "include the brokers, unless a rule allows the brokers ClusterAction on the cluster. "
+        "Without `authorizer.class.name` it has no effect.",
         internal=True,
     )
     allow_everyone_if_no_acl_found: bool = boolean(
         "allow.everyone.if.no.acl.found",
         False,
-        "Whether everybody may do everything with a resource that no rule is about. Without "
+        "Whether resources without any rule are open to everybody. Without "
         "`authorizer.class.name` it has no effect.",
         internal=True,
     )

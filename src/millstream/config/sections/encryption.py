@@ -81,8 +81,8 @@ class EncryptionSettings(Config):
         "ssl.client.auth",
         "none",
         one_of("none", "requested", "required"),
-        "Whether a client of a listener of the protocol SSL shows a certificate, which then says "
-        "who it is. With SASL_SSL it holds only where it is given for the listener itself.",
+        "Whether clients of an SSL listener must present a certificate, which then determines the "
+        "user. A SASL_SSL listener uses only a value that is set for that listener.",
         mode=PER_BROKER,
     )
     ssl_principal_mapping_rules: str = string(
@@ -91,7 +91,7 @@ class EncryptionSettings(Config):
         None,
         "How the subject of a certificate becomes the name of a user: rules of the form "
         "`RULE:pattern/replacement/` (then `L` or `U`), separated by commas; the first that "
-        "matches counts.",
+        "matches is used.",
     )
     ssl_enabled_protocols: tuple[str, ...] = texts(
         "ssl.enabled.protocols",
@@ -104,7 +104,7 @@ class EncryptionSettings(Config):
         "ssl.protocol",
         "TLSv1.3",
         None,
-        "Of `ssl.enabled.protocols` all are served, whichever of them is named here.",
+        "All of `ssl.enabled.protocols` are served, whichever is named here.",
         mode=PER_BROKER,
     )
     ssl_cipher_suites: tuple[str, ...] = texts(
@@ -119,19 +119,19 @@ class EncryptionSettings(Config):
         "ssl.endpoint.identification.algorithm",
         "https",
         None,
-        "`https`: a broker that connects to another one checks that its certificate is made out "
-        "for that host. Empty switches this off.",
+        "`https`: a broker that connects to another one checks that its certificate is valid for "
+        "that host. Empty turns this off.",
         mode=PER_BROKER,
     )
     ssl_allow_dn_changes: bool = boolean(
         "ssl.allow.dn.changes",
         False,
-        "Whether a new certificate may have another subject than the one before.",
+        "Whether a new certificate may have a different subject than the previous one.",
     )
     ssl_allow_san_changes: bool = boolean(
         "ssl.allow.san.changes",
         False,
-        "Whether a new certificate may leave out host names of the one before.",
+        "Whether a new certificate may lack host names of the previous one.",
     )
     connections_authentication_timeout_ms: int = int64(
         "connections.authentication.timeout.ms",
@@ -144,14 +144,14 @@ class EncryptionSettings(Config):
         "max.connections.unauthenticated",
         1_000,
         at_least(1),
-        "Connections that may be in their TLS handshake or SASL exchange at once; the oldest gives "
-        "way to a new one.",
+        "Connections that may be in their TLS handshake or SASL exchange at once; a further one "
+        "closes the oldest.",
         kafka=False,
     )
     max_connections_unauthenticated_per_ip: int = int32(
         "max.connections.unauthenticated.per.ip",
         500,
         at_least(1),
-        "The same, of one address.",
+        "The same for each address.",
         kafka=False,
     )

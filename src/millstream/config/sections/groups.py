@@ -56,7 +56,7 @@ class GroupsSettings(Config):
         "offsets.retention.check.interval.ms",
         600_000,
         at_least(1),
-        "Time in milliseconds between two looks for expired offsets.",
+        "Time in milliseconds between two checks for expired offsets.",
     )
     offsets_commit_timeout_ms: int = int32(
         "offsets.commit.timeout.ms",
@@ -161,7 +161,7 @@ class GroupsSettings(Config):
         "group.consumer.assignors",
         ASSIGNORS,
         each_of(*ASSIGNORS),
-        "Assignors of consumer groups; the first is taken for members that name none.",
+        "Assignors of consumer groups; the first is used for members that name none.",
     )
     group_consumer_migration_policy: str = string(
         "group.consumer.migration.policy",

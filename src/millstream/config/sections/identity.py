@@ -49,14 +49,14 @@ class IdentitySettings(Config):
     auto_create_topics_enable: bool = boolean(
         "auto.create.topics.enable",
         True,
-        "Whether asking for the metadata of an unknown topic, with the client's consent, "
-        "creates it.",
+        "Whether a metadata request for an unknown topic creates the topic, if the client allows "
+        "it.",
     )
     auto_create_topics_max_count: int = int32(
         "auto.create.topics.max.count",
         100_000,
         at_least(0),
-        "Topics beyond which none is created by asking for its metadata.",
+        "Number of topics above which metadata requests create no more.",
         kafka=False,
     )
     num_partitions: int = int32(
@@ -92,8 +92,8 @@ class IdentitySettings(Config):
         "zookeeper.session.timeout.ms",
         9_000,
         at_least(1),
-        "Time in milliseconds without a sign of life after which ZooKeeper, or a keeper, takes a "
-        "broker for dead. A broker whose process is gone is noticed at once.",
+        "Time in milliseconds without a heartbeat after which ZooKeeper, or a keeper, considers a "
+        "broker dead. If a broker's process exits, that is noticed at once.",
         internal=True,
     )
     zookeeper_connection_timeout_ms: int | None = int32(

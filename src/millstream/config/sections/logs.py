@@ -26,7 +26,7 @@ class LogsSettings(Config):
         "log.dir",
         ("/tmp/kafka-logs",),
         not_empty,
-        "The directory of the logs where `log.dirs` is not set.",
+        "The directory of the logs if `log.dirs` is not set.",
     )
     log_dirs: tuple[str, ...] | None = texts(
         "log.dirs",
@@ -38,8 +38,8 @@ class LogsSettings(Config):
         "metadata.log.dir",
         None,
         None,
-        "The directory in which Apache Kafka has its metadata log, where that is none of the log "
-        "directories: it tells the settings of topics that are taken over.",
+        "The directory of Apache Kafka's metadata log, if it is not one of the log directories; "
+        "it contains the settings of topics that are taken over.",
     )
     log_segment_bytes: int = int32(
         "log.segment.bytes",
@@ -104,7 +104,7 @@ class LogsSettings(Config):
         "log.retention.check.interval.ms",
         300_000,
         at_least(1),
-        "Time in milliseconds between two looks for segments to delete.",
+        "Time in milliseconds between two checks for segments to delete.",
     )
     log_cleanup_policy: tuple[str, ...] = texts(
         "log.cleanup.policy",
@@ -145,7 +145,7 @@ class LogsSettings(Config):
         "log.flush.scheduler.interval.ms",
         MAX_LONG,
         None,
-        "Time in milliseconds between two looks for logs to flush.",
+        "Time in milliseconds between two checks for logs to flush.",
     )
     log_flush_offset_checkpoint_interval_ms: int = int32(
         "log.flush.offset.checkpoint.interval.ms",
@@ -260,14 +260,14 @@ class LogsSettings(Config):
         "replica.alter.log.dirs.io.max.bytes.per.second",
         MAX_LONG,
         at_least(0),
-        "Bytes per second that a replica is copied with when it moves to another log directory.",
+        "Largest rate, in bytes per second, at which replicas are copied to another log directory.",
         mode=CLUSTER_WIDE,
         internal=True,
     )
     log_cleaner_enable: bool = boolean(
         "log.cleaner.enable",
         True,
-        "Whether logs are compacted at all.",
+        "Whether logs are compacted.",
     )
     log_cleaner_threads: int = int32(
         "log.cleaner.threads",
@@ -287,8 +287,8 @@ class LogsSettings(Config):
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
         None,
-        "Memory in bytes for the keys of what is being cleaned, 24 for each, shared by the "
-        "threads.",
+        "Memory in bytes for the keys of the logs that are being compacted, 24 for each key, "
+        "shared by the threads.",
         mode=CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_size: int = int32(
@@ -303,15 +303,15 @@ class LogsSettings(Config):
         "log.cleaner.io.buffer.load.factor",
         0.9,
         None,
-        "How full, as a share, the memory for keys may get: more keys for each cleaning, and more "
-        "of them that meet in one place.",
+        "How full, as a share, the memory for keys may get: more keys for each run, but more hash "
+        "collisions.",
         mode=CLUSTER_WIDE,
     )
     log_cleaner_io_max_bytes_per_second: float = double(
         "log.cleaner.io.max.bytes.per.second",
         MAX_DOUBLE,
         None,
-        "Bytes that the cleaner reads and writes per second at most.",
+        "Largest number of bytes that the cleaner reads and writes per second.",
         mode=CLUSTER_WIDE,
     )
     log_cleaner_min_cleanable_ratio: float = double(

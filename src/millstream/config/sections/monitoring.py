@@ -30,23 +30,24 @@ class MonitoringSettings(Config):
         "metrics.host",
         "127.0.0.1",
         None,
-        "The address of `metrics.port`. Whoever can reach it may read all metrics: names of "
-        "topics, groups and clients are among them. Empty for every address.",
+        "The address of `metrics.port`; empty means all addresses. Everybody who can connect to "
+        "it can read all metrics, including names of topics, groups and clients.",
         kafka=False,
     )
     metrics_partitions_enable: bool = boolean(
         "metrics.partitions.enable",
         False,
-        "Whether offsets, sizes and replicas are told for each partition too, and not for each "
-        "topic alone: five series for each replica of the broker.",
+        "Whether offsets, sizes and replicas have series for each partition, not only for each "
+        "topic: five series for each replica of the broker.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
     metrics_groups_enable: bool = boolean(
         "metrics.groups.enable",
         True,
-        "Whether the lag of consumer groups is told. Their coordinator asks the leaders of their "
-        "partitions how far the logs reach, at most every five seconds, while it is scraped.",
+        "Whether the lag of consumer groups is a metric. While metrics are scraped, the "
+        "coordinator asks the leaders of their partitions for end offsets, at most every five "
+        "seconds.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -61,16 +62,16 @@ class MonitoringSettings(Config):
         "log.level",
         INFO,
         OneOf(LOG_LEVELS),
-        "The least severe messages that the broker writes into its own log. `serve --log-level` "
-        "sets it.",
+        "The least severe messages in the broker's own log. `serve --log-level` sets it.",
         kafka=False,
     )
     slow_request_log_ms: int = int64(
         "slow.request.log.ms",
         -1,
         at_least(-1),
-        "Requests that take so many milliseconds are named in the broker's log, with where the "
-        "time went; −1 for none. A fetch counts without the time that it may wait for records.",
+        "Requests that take at least this many milliseconds are logged, with where the time was "
+        "spent; −1 turns this off. For a fetch, the time for which it may wait for records is not "
+        "counted.",
         mode=CLUSTER_WIDE,
         kafka=False,
     )
@@ -78,5 +79,5 @@ class MonitoringSettings(Config):
         "telemetry.max.bytes",
         1_048_576,
         at_least(1),
-        "The largest push of metrics in bytes, compressed or not, that is taken of a client.",
+        "The largest push of metrics in bytes, compressed or not, that is accepted from a client.",
     )

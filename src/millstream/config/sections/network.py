@@ -84,7 +84,7 @@ class NetworkSettings(Config):
         "max.connections.per.ip",
         MAX_INT,
         at_least(0),
-        "Connections that one address may hold open.",
+        "Connections that one address may have open.",
         mode=CLUSTER_WIDE,
     )
     max_connections_per_ip_overrides: str = string(
@@ -105,13 +105,14 @@ class NetworkSettings(Config):
         "connections.max.idle.ms",
         600_000,
         None,
-        "Time in milliseconds after which a silent connection is closed.",
+        "Time in milliseconds after which an idle connection is closed.",
     )
     queued_max_request_bytes: int = int64(
         "queued.max.request.bytes",
         -1,
         None,
-        "Bytes of unanswered requests above which nothing more is read; 0 and less set no limit.",
+        "Bytes of unanswered requests above which no more requests are read; 0 and less set no "
+        "limit.",
     )
     fetch_max_bytes: int = int32(
         "fetch.max.bytes",
@@ -123,7 +124,7 @@ class NetworkSettings(Config):
         "max.incremental.fetch.session.cache.slots",
         1_000,
         at_least(0),
-        "Fetch sessions that are remembered.",
+        "Number of fetch sessions that are kept.",
     )
     max_request_partition_size_limit: int = int32(
         "max.request.partition.size.limit",

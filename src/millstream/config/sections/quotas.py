@@ -17,7 +17,7 @@ class QuotasSettings(Config):
         "quota.window.num",
         11,
         at_least(1),
-        "Windows over which the usage of clients is taken.",
+        "Number of windows over which the usage of clients is averaged.",
     )
     quota_window_size_seconds: int = int32(
         "quota.window.size.seconds",
@@ -29,7 +29,7 @@ class QuotasSettings(Config):
         "controller.quota.window.num",
         11,
         at_least(1),
-        "Windows whose quota of changes of the controller may be used at once.",
+        "Number of windows whose quota of controller mutations may be used at once.",
     )
     controller_quota_window_size_seconds: int = int32(
         "controller.quota.window.size.seconds",
@@ -41,8 +41,8 @@ class QuotasSettings(Config):
         "quota.producer.default",
         MAX_LONG,
         at_least(1),
-        "Bytes per second of a producer whose user and client id have no quota; brokers before "
-        "Apache Kafka 4.0 had it.",
+        "Bytes per second for a producer without a quota for its user or client id; Apache Kafka "
+        "had this setting until 4.0.",
         kafka=False,
     )
     quota_consumer_default: int = int64(

@@ -30,8 +30,8 @@ class ReplicationSettings(Config):
         "replica.lag.time.max.ms",
         30_000,
         None,
-        "Time in milliseconds after which a follower that does not keep up leaves the in-sync "
-        "replicas.",
+        "Time in milliseconds after which a follower that does not keep up is removed from the "
+        "ISR.",
     )
     replica_fetch_max_bytes: int = int32(
         "replica.fetch.max.bytes",
@@ -79,8 +79,8 @@ class ReplicationSettings(Config):
         "leader.replication.throttled.rate",
         MAX_LONG,
         at_least(0),
-        "Bytes per second that this broker sends to replicas out of sync that topics name in "
-        "`leader.replication.throttled.replicas`, on average over the windows.",
+        "Bytes per second that this broker sends to out-of-sync replicas in "
+        "`leader.replication.throttled.replicas` of topics, averaged over the windows.",
         mode=CLUSTER_WIDE,
         internal=True,
     )
@@ -88,8 +88,8 @@ class ReplicationSettings(Config):
         "follower.replication.throttled.rate",
         MAX_LONG,
         at_least(0),
-        "Bytes per second that this broker fetches for its replicas out of sync that topics name "
-        "in `follower.replication.throttled.replicas`, on average over the windows.",
+        "Bytes per second that this broker fetches for its out-of-sync replicas in "
+        "`follower.replication.throttled.replicas` of topics, averaged over the windows.",
         mode=CLUSTER_WIDE,
         internal=True,
     )
@@ -97,7 +97,7 @@ class ReplicationSettings(Config):
         "replication.quota.window.num",
         11,
         at_least(1),
-        "Windows over which the throttled rates of replication are taken.",
+        "Number of windows over which the throttled rates of replication are averaged.",
     )
     replication_quota_window_size_seconds: int = int32(
         "replication.quota.window.size.seconds",
@@ -109,8 +109,8 @@ class ReplicationSettings(Config):
         "leader.lease",
         False,
         "Whether a leader refuses writes while the metadata store has not answered for a session "
-        "time-out: another broker may lead by then, and what only acks=1 acknowledged would be "
-        "lost.",
+        "timeout: another broker may be the leader by then, and records acknowledged with acks=1 "
+        "would be lost.",
         internal=True,
         kafka=False,
     )
@@ -118,24 +118,24 @@ class ReplicationSettings(Config):
         "replica.selector.class",
         None,
         None,
-        "With `org.apache.kafka.common.replica.RackAwareReplicaSelector` a consumer that tells its "
-        "rack is sent to the replica there; any other selector lets it read from the leader.",
+        "With `org.apache.kafka.common.replica.RackAwareReplicaSelector` a consumer with a rack "
+        "reads from the replica in that rack; with any other selector it reads from the leader.",
     )
     controlled_shutdown_enable: bool = boolean(
         "controlled.shutdown.enable",
         True,
-        "Whether a broker gives away its leaderships before it stops.",
+        "Whether a broker hands over its leaderships before it stops.",
     )
     auto_leader_rebalance_enable: bool = boolean(
         "auto.leader.rebalance.enable",
         True,
-        "Whether leadership goes back to preferred replicas by itself.",
+        "Whether leadership returns to preferred replicas automatically.",
     )
     leader_imbalance_check_interval_seconds: int = int64(
         "leader.imbalance.check.interval.seconds",
         300,
         at_least(1),
-        "Time in seconds between two looks for leaders to move back.",
+        "Time in seconds between two checks for leaders to move back.",
     )
     leader_imbalance_per_broker_percentage: int = int32(
         "leader.imbalance.per.broker.percentage",

@@ -13,14 +13,14 @@ class TransactionsSettings(Config):
         "producer.id.expiration.ms",
         86_400_000,
         at_least(1),
-        "Time in milliseconds after which the state of a silent idempotent producer is dropped.",
+        "Time in milliseconds after which the state of an idle idempotent producer is dropped.",
         mode=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = int32(
         "producer.id.expiration.check.interval.ms",
         600_000,
         at_least(1),
-        "Time in milliseconds between two looks for silent producers.",
+        "Time in milliseconds between two checks for idle producers.",
         internal=True,
     )
     transactional_id_expiration_ms: int = int32(
@@ -63,13 +63,13 @@ class TransactionsSettings(Config):
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         at_least(1),
-        "Time in milliseconds between two looks for transactions that took too long.",
+        "Time in milliseconds between two checks for transactions that have timed out.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = int32(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
         at_least(1),
-        "Time in milliseconds between two looks for expired transactional ids.",
+        "Time in milliseconds between two checks for expired transactional ids.",
     )
     transaction_partition_verification_enable: bool = boolean(
         "transaction.partition.verification.enable",
@@ -81,12 +81,12 @@ class TransactionsSettings(Config):
         "add.partitions.to.txn.retry.backoff.ms",
         20,
         at_least(1),
-        "Pause in milliseconds before a partition is added to a transaction again while the one "
-        "before it is still being ended.",
+        "Pause in milliseconds before the broker tries again to add a partition to a transaction "
+        "while the previous transaction is still being ended.",
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = int32(
         "add.partitions.to.txn.retry.backoff.max.ms",
         100,
         at_least(0),
-        "Time in milliseconds after which the producer is told of it instead.",
+        "Time in milliseconds after which these attempts end, and the producer gets the error.",
     )

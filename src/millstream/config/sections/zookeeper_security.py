@@ -69,7 +69,7 @@ class ZooKeeperSecuritySettings(Config):
         "zookeeper.ssl.endpoint.identification.algorithm",
         "HTTPS",
         None,
-        "`HTTPS` checks that ZooKeeper's certificate is made out for its host; empty does not.",
+        "`HTTPS` checks that ZooKeeper's certificate is valid for its host; empty does not.",
         internal=True,
     )
     zookeeper_auth_digest: str | None = password(
@@ -80,7 +80,8 @@ class ZooKeeperSecuritySettings(Config):
     zookeeper_set_acl: bool = boolean(
         "zookeeper.set.acl",
         False,
-        "Whether nodes are made so that only this cluster's brokers change them, and read those "
-        "with credentials. It needs `zookeeper.auth.digest`, or a certificate for ZooKeeper.",
+        "Whether only the brokers of this cluster may change the nodes that they create, and read "
+        "those with credentials. It needs `zookeeper.auth.digest`, or a certificate for "
+        "ZooKeeper.",
         internal=True,
     )
