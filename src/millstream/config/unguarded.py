@@ -25,7 +25,7 @@ def refuse_unguarded(config: BrokerConfig) -> None:
         ):
             if is_asked:
                 raise ConfigError(
-                    f"{name} protects data in ZooKeeper, but zookeeper.connect is not set"
+                    f"{name}: it protects data in ZooKeeper, but zookeeper.connect is not set"
                 )
 
 
