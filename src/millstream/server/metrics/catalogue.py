@@ -61,21 +61,21 @@ INFO: Final = _gauge(
     "Broker",
     "info",
     "version broker_id cluster_id",
-    "1, with the version, the broker's id and the cluster's as labels.",
+    "1, with the version, the broker's id and the cluster's id as labels.",
     "kafka.server:type=app-info",
 )
 START_TIME: Final = _gauge(
     "Broker",
     "start_time_seconds",
     "",
-    "When the broker began to start, in seconds since 1970.",
+    "Time at which the broker began to start, in seconds since 1970.",
     "kafka.server:type=app-info,attribute=start-time-ms",
 )
 READY: Final = _gauge(
     "Broker",
     "ready",
     "",
-    "1 while `/health/ready` says yes.",
+    "1 while `/health/ready` answers 200.",
     "kafka.server:type=KafkaServer,name=BrokerState",
 )
 
@@ -83,45 +83,45 @@ REQUESTS: Final = _counter(
     "Requests",
     "requests_total",
     "api",
-    "Requests that were answered or begun.",
+    "Requests that were answered or started.",
     "kafka.network:type=RequestMetrics,name=RequestsPerSec",
 )
 REQUEST_ERRORS: Final = _counter(
     "Requests",
     "request_errors_total",
     "api error",
-    "Errors in answers, one for each partition, group or resource that has one.",
+    "Errors in answers, one for each partition, group or resource with an error.",
     "kafka.network:type=RequestMetrics,name=ErrorsPerSec",
 )
 REQUEST_HANDLER: Final = _histogram(
     "Requests",
     "request_handler_seconds",
     "api",
-    "Time in the handler until it answered or began to wait. Of Produce and Fetch every 16th is "
-    "measured.",
+    "Time in the handler until it answered or began to wait. For Produce and Fetch every 16th "
+    "request is measured.",
     "kafka.network:type=RequestMetrics,name=LocalTimeMs",
 )
 REQUEST_WAITING: Final = _histogram(
     "Requests",
     "request_waiting_seconds",
     "api",
-    "Time in which requests that were not answered at once waited: for a flush, for replicas, for "
-    "records, for a rebalance.",
+    "Time for which requests waited that were not answered at once: for a flush, for replicas, "
+    "for records, for a rebalance.",
     "kafka.network:type=RequestMetrics,name=RemoteTimeMs",
 )
 REQUEST_SENDING: Final = _histogram(
     "Requests",
     "request_sending_seconds",
     "content",
-    "Time until a peer had taken answers that its socket did not take at once: `records` (answers "
-    "of Fetch) or `messages` (all others).",
+    "Time until a client had received answers that its socket could not take at once: `records` "
+    "(answers to Fetch) or `messages` (all others).",
     "kafka.network:type=RequestMetrics,name=ResponseSendTimeMs",
 )
 REQUEST_THROTTLE: Final = _counter(
     "Requests",
     "request_throttle_seconds_total",
     "api",
-    "Time for which answers told clients to wait, because of quotas.",
+    "Throttle times in answers, because of quotas.",
     "kafka.network:type=RequestMetrics,name=ThrottleTimeMs",
 )
 
@@ -129,57 +129,58 @@ TOPIC_BYTES_IN: Final = _counter(
     "Topics",
     "topic_bytes_in_total",
     "topic",
-    "Bytes of batches that were appended to partitions led here.",
+    "Bytes of batches appended to partitions that this broker leads.",
     "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec",
 )
 TOPIC_RECORDS_IN: Final = _counter(
     "Topics",
     "topic_records_in_total",
     "topic",
-    "Offsets that were given in partitions led here: records and markers of transactions.",
+    "Offsets assigned in partitions that this broker leads: records and transaction markers.",
     "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec",
 )
 TOPIC_BYTES_OUT: Final = _counter(
     "Topics",
     "topic_bytes_out_total",
     "topic",
-    "Bytes of batches that consumers were given.",
+    "Bytes of batches sent to consumers.",
     "kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec",
 )
 TOPIC_REPLICATION_IN: Final = _counter(
     "Topics",
     "topic_replication_bytes_in_total",
     "topic",
-    "Bytes of batches that were appended to replicas that follow.",
+    "Bytes of batches appended to follower replicas.",
     "kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesInPerSec",
 )
 TOPIC_REPLICATION_OUT: Final = _counter(
     "Topics",
     "topic_replication_bytes_out_total",
     "topic",
-    "Bytes of batches that followers were given.",
+    "Bytes of batches sent to followers.",
     "kafka.server:type=BrokerTopicMetrics,name=ReplicationBytesOutPerSec",
 )
 TOPIC_SIZE: Final = _gauge(
     "Topics",
     "topic_size_bytes",
     "topic",
-    "Bytes of all segments of the topic's replicas here.",
+    "Bytes of all segments of the topic's replicas on this broker.",
     "kafka.log:type=Log,name=Size",
 )
 TOPIC_SEGMENTS: Final = _gauge(
     "Topics",
     "topic_segments",
     "topic",
-    "Segments of the topic's replicas here.",
+    "Segments of the topic's replicas on this broker.",
     "kafka.log:type=Log,name=NumLogSegments",
 )
 TOPIC_LSO_LAG: Final = _gauge(
     "Topics",
     "topic_last_stable_offset_lag",
     "topic",
-    "The largest distance from the last stable offset to the high watermark of a partition led "
-    "here: what an open transaction hides from committed readers.",
+    "The largest distance from the last stable offset to the high watermark, in partitions that "
+    "this broker leads: records that an open transaction hides from readers with "
+    "`read_committed`.",
     "kafka.cluster:type=Partition,name=LastStableOffsetLag",
 )
 
@@ -187,7 +188,7 @@ PARTITION_START: Final = _gauge(
     "Partitions (`metrics.partitions.enable`)",
     "partition_log_start_offset",
     "topic partition",
-    "The first offset of a replica here.",
+    "The log start offset of this broker's replica.",
     "kafka.log:type=Log,name=LogStartOffset",
 )
 PARTITION_END: Final = _gauge(
@@ -214,7 +215,7 @@ PARTITION_IN_SYNC: Final = _gauge(
     "Partitions (`metrics.partitions.enable`)",
     "partition_in_sync_replicas",
     "topic partition",
-    "Replicas in sync, where this broker leads.",
+    "In-sync replicas of a partition that this broker leads.",
     "kafka.cluster:type=Partition,name=InSyncReplicasCount",
 )
 
@@ -222,7 +223,7 @@ PARTITIONS: Final = _gauge(
     "Replication",
     "partitions",
     "",
-    "Replicas that this broker keeps.",
+    "Replicas on this broker.",
     "kafka.server:type=ReplicaManager,name=PartitionCount",
 )
 LEADERS: Final = _gauge(
@@ -236,72 +237,74 @@ UNDER_REPLICATED: Final = _gauge(
     "Replication",
     "under_replicated_partitions",
     "",
-    "Partitions led here with fewer replicas in sync than they have.",
+    "Partitions led by this broker that have fewer in-sync replicas than replicas.",
     "kafka.server:type=ReplicaManager,name=UnderReplicatedPartitions",
 )
 UNDER_MIN_ISR: Final = _gauge(
     "Replication",
     "under_min_isr_partitions",
     "",
-    "Partitions led here with fewer replicas in sync than `min.insync.replicas`: they refuse "
-    "writes with acks=all.",
+    "Partitions led by this broker that have fewer in-sync replicas than `min.insync.replicas`: "
+    "they refuse writes with acks=all.",
     "kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount",
 )
 AT_MIN_ISR: Final = _gauge(
     "Replication",
     "at_min_isr_partitions",
     "",
-    "Partitions led here with as many replicas in sync as `min.insync.replicas`, and fewer than "
-    "they have.",
+    "Partitions led by this broker that have exactly `min.insync.replicas` in-sync replicas, and "
+    "more replicas.",
     "kafka.server:type=ReplicaManager,name=AtMinIsrPartitionCount",
 )
 REASSIGNING: Final = _gauge(
     "Replication",
     "reassigning_partitions",
     "",
-    "Partitions led here whose replicas are being moved.",
+    "Partitions led by this broker that are being reassigned.",
     "kafka.server:type=ReplicaManager,name=ReassigningPartitions",
 )
 OFFLINE_REPLICAS: Final = _gauge(
     "Replication",
     "offline_replicas",
     "",
-    "Replicas of this broker that cannot be served: their log directory has failed, or their log.",
+    "Replicas of this broker that cannot be served, because their log directory or their log has "
+    "failed.",
     "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
 )
 REPLICA_LAG: Final = _gauge(
     "Replication",
     "replica_max_lag_records",
     "follower",
-    "How far a follower is behind, in records, in the partition led here where that is most.",
+    "How many records a follower is behind, in the partition led by this broker where it is "
+    "furthest behind.",
     "kafka.server:type=ReplicaFetcherManager,name=MaxLag",
 )
 ISR_SHRINKS: Final = _counter(
     "Replication",
     "isr_shrinks_total",
     "",
-    "Replicas that went out of sync with a partition led here.",
+    "Replicas that left the ISR of a partition led by this broker.",
     "kafka.server:type=ReplicaManager,name=IsrShrinksPerSec",
 )
 ISR_EXPANDS: Final = _counter(
     "Replication",
     "isr_expands_total",
     "",
-    "Replicas that came in sync with a partition led here.",
+    "Replicas that joined the ISR of a partition led by this broker.",
     "kafka.server:type=ReplicaManager,name=IsrExpandsPerSec",
 )
 ELECTIONS: Final = _counter(
     "Replication",
     "leader_elections_total",
     "",
-    "Elections of leaders in the whole cluster that this broker has heard of.",
+    "Leader elections in the whole cluster that this broker has learned of.",
     "kafka.controller:type=ControllerStats,name=ElectionFromControllerRateAndTimeMs",
 )
 UNCLEAN_ELECTIONS: Final = _counter(
     "Replication",
     "unclean_leader_elections_total",
     "",
-    "Those of them whose leader was neither in sync nor known to hold all that was committed.",
+    "Those whose new leader was neither in sync nor known to have all committed records.",
     "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec",
 )
 
@@ -316,13 +319,13 @@ CONTROLLER_KNOWN: Final = _gauge(
     "Controller",
     "controller_known",
     "",
-    "1 while this broker knows of a controller that is alive.",
+    "1 while this broker knows a live controller.",
 )
 BROKERS: Final = _gauge(
     "Controller",
     "brokers",
     "",
-    "Brokers of the cluster that are alive, as this one knows.",
+    "Live brokers of the cluster that this broker knows.",
     "kafka.controller:type=KafkaController,name=ActiveBrokerCount",
 )
 TOPICS: Final = _gauge(
@@ -343,14 +346,14 @@ OFFLINE_PARTITIONS: Final = _gauge(
     "Controller",
     "offline_partitions",
     "",
-    "Partitions of the cluster that have no leader that is alive.",
+    "Partitions of the cluster without a live leader.",
     "kafka.controller:type=KafkaController,name=OfflinePartitionsCount",
 )
 NOT_PREFERRED: Final = _gauge(
     "Controller",
     "not_preferred_leaders",
     "",
-    "Partitions of the cluster that are led by another replica than the first.",
+    "Partitions of the cluster whose leader is not the preferred replica.",
     "kafka.controller:type=KafkaController,name=PreferredReplicaImbalanceCount",
 )
 
@@ -358,7 +361,7 @@ GROUPS: Final = _gauge(
     "Groups",
     "groups",
     "state",
-    "Groups that are coordinated here, by state.",
+    "Groups coordinated by this broker, by state.",
     "kafka.server:type=group-coordinator-metrics,name=group-count",
 )
 GROUP_MEMBERS: Final = _gauge("Groups", "group_members", "group", "Members of a group.")
@@ -373,34 +376,34 @@ GROUP_OFFSET: Final = _gauge(
     "Groups",
     "group_committed_offset",
     "group topic partition",
-    "The offset that a group has committed.",
+    "The committed offset of a group.",
 )
 GROUP_LAG: Final = _gauge(
     "Groups",
     "group_lag_records",
     "group topic partition",
-    "Offsets from what a group has committed to the high watermark.",
+    "Offsets from the committed offset of a group to the high watermark.",
 )
 GROUP_LAG_SECONDS: Final = _gauge(
     "Groups",
     "group_lag_seconds",
     "group topic partition",
-    "For how long the record after the committed offset has been readable, as far as the scrapes "
-    "show: at most the time between two of them is missing.",
+    "For how long the record after the committed offset has been readable, as seen by scrapes: "
+    "too low by at most the time between two scrapes.",
 )
 
 TRANSACTIONS: Final = _gauge(
     "Transactions",
     "transactions",
     "state",
-    "Transactional ids that are coordinated here, by state of their transaction.",
+    "Transactional ids coordinated by this broker, by state of their transaction.",
     "kafka.server:type=transaction-coordinator-metrics",
 )
 OLDEST_TRANSACTION: Final = _gauge(
     "Transactions",
     "oldest_open_transaction_seconds",
     "",
-    "For how long the oldest transaction that is coordinated here has been open.",
+    "For how long the oldest open transaction coordinated by this broker has been open.",
     "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
 )
 
@@ -408,20 +411,20 @@ DIRECTORY_ONLINE: Final = _gauge(
     "Logs",
     "log_directory_online",
     "directory",
-    "1 for a log directory that is served, 0 for one that has failed.",
+    "1 for a log directory that is online, 0 for one that has failed.",
     "kafka.log:type=LogManager,name=LogDirectoryOffline",
 )
 DIRECTORY_SIZE: Final = _gauge(
     "Logs", "log_directory_size_bytes", "directory", "Size of the volume of a log directory."
 )
 DIRECTORY_FREE: Final = _gauge(
-    "Logs", "log_directory_free_bytes", "directory", "What is free of it for the broker."
+    "Logs", "log_directory_free_bytes", "directory", "Free space of that volume for the broker."
 )
 FLUSH: Final = _histogram(
     "Logs",
     "log_flush_seconds",
     "directory",
-    "Time of a round of fsync, which all writes that came before it share.",
+    "Time of an fsync round, which all writes before it share.",
     "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
 )
 RETENTION_SEGMENTS: Final = _counter(
@@ -442,14 +445,14 @@ CLEANER_SECONDS: Final = _counter(
     "Logs",
     "log_cleaner_seconds_total",
     "",
-    "Time that this took.",
+    "Time spent on compaction.",
     "kafka.log:type=LogCleaner,name=max-clean-time-secs",
 )
 UNCLEANABLE: Final = _gauge(
     "Logs",
     "log_uncleanable_partitions",
     "",
-    "Logs that could not be compacted and are left alone.",
+    "Logs that cannot be compacted and are skipped.",
     "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
 )
 
@@ -457,27 +460,27 @@ LOOP_LAG: Final = _histogram(
     "Loop and lanes",
     "loop_lag_seconds",
     "",
-    "By how much timers of the event loop are late: for so long a step of the loop held it.",
+    "How late timers of the event loop are, because another step was running.",
     "kafka.network:type=SocketServer,name=NetworkProcessorAvgIdlePercent",
 )
 LOOP_LONGEST: Final = _gauge(
     "Loop and lanes",
     "loop_longest_step_seconds",
     "",
-    "The longest of them in the last minute or two.",
+    "The longest delay in the last minute or two.",
 )
 LANE_TASKS: Final = _counter(
-    "Loop and lanes", "lane_tasks_total", "lane", "Tasks that a thread beside the loop has done."
+    "Loop and lanes", "lane_tasks_total", "lane", "Tasks that a worker thread has completed."
 )
 LANE_QUEUE: Final = _gauge(
     "Loop and lanes",
     "lane_tasks_waiting",
     "lane",
-    "Tasks that a lane was given and has not done.",
+    "Tasks that wait for a lane or run in it.",
     "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent",
 )
 LANE_SECONDS: Final = _counter(
-    "Loop and lanes", "lane_seconds_total", "lane", "Time for which a lane has worked."
+    "Loop and lanes", "lane_seconds_total", "lane", "Time for which a lane was busy."
 )
 LANE_WAITED: Final = _counter(
     "Loop and lanes",
@@ -490,35 +493,35 @@ CONNECTIONS: Final = _gauge(
     "Connections",
     "connections",
     "listener",
-    "Connections that are open.",
+    "Open connections.",
     "kafka.server:type=socket-server-metrics,name=connection-count",
 )
 CONNECTIONS_ACCEPTED: Final = _counter(
     "Connections",
     "connections_accepted_total",
     "listener",
-    "Connections that were accepted.",
+    "Accepted connections.",
     "kafka.server:type=socket-server-metrics,name=connection-creation-total",
 )
 AUTHENTICATIONS: Final = _counter(
     "Connections",
     "authentications_total",
     "outcome",
-    "Authentications by SASL: `success`, `failure`, `reauthentication_failure`, `expired`.",
+    "SASL authentications: `success`, `failure`, `reauthentication_failure`, `expired`.",
     "kafka.server:type=socket-server-metrics,name=failed-authentication-total",
 )
 CERTIFICATE_EXPIRY: Final = _gauge(
     "Connections",
     "tls_certificate_not_after_seconds",
     "listener",
-    "When the certificate of a listener expires, in seconds since 1970.",
+    "Expiry time of a listener's certificate, in seconds since 1970.",
 )
 
 REQUEST_MEMORY: Final = _gauge(
     "Memory",
     "request_memory_bytes",
     "",
-    "Memory of requests that are not there as a whole (`queued.max.request.bytes`).",
+    "Memory of requests that have not been received completely (`queued.max.request.bytes`).",
     "kafka.network:type=SocketServer,name=MemoryPoolUsed",
 )
 FETCH_SESSIONS: Final = _gauge(
@@ -562,7 +565,7 @@ PROCESS_RESTARTS: Final = _counter(
     "Processes of one machine (`serve --brokers`)",
     "supervised_process_restarts_total",
     "process",
-    "How often it was started again.",
+    "How often it was restarted.",
 )
 
 
