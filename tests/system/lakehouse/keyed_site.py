@@ -11,7 +11,8 @@ from tests.system.lakehouse.topic_site import TopicSite
 from tests.topics import append_batches
 
 from millstream.model.topic import TopicPartition
-from millstream.records.builder import BatchBuilder
+from millstream.records.builder import BatchBuilder, BatchOptions
+from millstream.records.compression import Codec
 
 Row = dict[str, Any] | None
 
@@ -20,10 +21,14 @@ class KeyedSite(TopicSite):
     """A topic of records with keys."""
 
     def put(
-        self, partition: int, *records: tuple[object, object], time: int = 1_700_000_000_000
+        self,
+        partition: int,
+        *records: tuple[object, object],
+        time: int = 1_700_000_000_000,
+        codec: Codec = Codec.NONE,
     ) -> None:
         """Write keys and values; what is not bytes or None is written as JSON."""
-        builder = BatchBuilder()
+        builder = BatchBuilder(BatchOptions(codec=codec))
         for key, value in records:
             builder.append(time, as_bytes(key), as_bytes(value))
         append_batches(self.bootstrap, [(TopicPartition(self.topic, partition), builder.build())])

@@ -353,7 +353,8 @@ def test_a_driver_that_wakes_up_late(site: TopicSite, kind: str) -> None:
         assert loader.prepare(topics, reader, reader.ends())
         plan = loader.plan(reader, reader.ends(), None)
         assert plan is not None
-        landed = loader._land(plan)
+        landed = loader._land(plan, None)
+        assert landed is not None
         settle = loader._commits._rejects.settle
 
         def stalls(ledger: Ledger) -> list[str]:
@@ -667,7 +668,9 @@ def test_records_replaced_while_they_are_read(
         assert loader.prepare(topics, reader, reader.ends())
         plan = loader.plan(reader, reader.ends(), None)
         assert plan is not None
-        landed = [replace(each, epochs={place: [(read, 100)]}) for each in loader._land(plan)]
+        landed = [
+            replace(each, epochs={place: [(read, 100)]}) for each in loader._land(plan, None) or ()
+        ]
         plan = replace(plan, ends=replace(plan.ends, leader_epochs={place: leader}))
         if replaced:
             with pytest.raises(ReplacedRecordsError):

@@ -18,6 +18,7 @@ from tests.system.lakehouse.topic_site import read_rows
 from millstream.cli.main import main
 from millstream.client import Admin
 from millstream.model.errors import ConfigError
+from millstream.records.compression import Codec
 from millstream.spark.lakehouse.audit import sentences
 from millstream.spark.lakehouse.dead_letters import replay
 from millstream.spark.lakehouse.landing import Landed, Landing
@@ -59,6 +60,22 @@ def test_a_compacted_topic(site: KeyedSite, kind: str) -> None:
     assert found.is_clean, sentences(found)
     assert found.keys is not None
     assert (found.rows, found.keys.gone) == (2, 0)
+
+
+def test_a_batch_that_is_larger_than_its_log(site: KeyedSite) -> None:
+    """Compressed records: their log says nothing about what the driver has to hold."""
+    limit = 256 << 10
+    site = site.upserting("delta", "raw", batch_bytes=limit)
+    for first in range(0, 1_000, 100):
+        values = {b"%d" % n: b"x" * 10_000 for n in range(first, first + 100)}
+        site.put(0, *values.items(), codec=Codec.GZIP)
+    site.load()
+    assert site.held("key") == sorted((b"%d" % n,) for n in range(1_000))
+    assert max(each.read_bytes for each in site.reports) < 3 * limit
+    found = site.audit()
+    assert found.is_clean, sentences(found)
+    # What was landed of a batch that was too large is there no more.
+    assert [p.name for p in (site.directory / "delta/_millstream/changes").iterdir()] == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import pyarrow as pa
 
@@ -12,6 +13,16 @@ from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.topic_reader import TopicEnds
 from millstream.spark.ranges import OffsetRange
+
+
+class Verdict(Enum):
+    """What is to be done with what the tasks of a batch have landed."""
+
+    COMMIT = 1
+    LAND_AGAIN = 2
+    """Values need columns that the table did not have; it has them now."""
+    PLAN_AGAIN = 3
+    """It is more than the driver may hold: its files are removed, and the next plan is smaller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class SizeEstimate:
     """The estimated bytes of log per offset of each topic, from what was read so far."""
 
     _bytes_per_offset: dict[str, float] = field(default_factory=dict)
+    _least: dict[str, float] = field(default_factory=dict)
 
     def of(self, topic: str) -> float:
         """Return bytes per offset; never 0."""
@@ -32,7 +33,14 @@ class SizeEstimate:
         seen = max(size_bytes / offsets, 0.01)
         known = self._bytes_per_offset.get(topic)
         blended = seen if known is None else known + _WEIGHT * (seen - known)
-        self._bytes_per_offset[topic] = blended
+        self._bytes_per_offset[topic] = max(blended, self._least.get(topic, 0.0))
+
+    def raise_to(self, topic: str, bytes_per_offset: float) -> None:
+        """Raise the estimate to what a part of a topic has, and keep it from falling below half of
+        that: of a compacted topic the new records are close together, the old ones are not.
+        """
+        self._least[topic] = max(bytes_per_offset / 2, self._least.get(topic, 0.0))
+        self._bytes_per_offset[topic] = max(bytes_per_offset, self.of(topic))
 
     def expect(self, topic: str, *, offsets: int, size_bytes: int) -> None:
         """Raise the estimate by a log's size from the brokers, if that is larger.
@@ -58,6 +66,33 @@ class BatchLimits:
     """Bytes of log in one task."""
     least_task_bytes: int = 8 << 20
     """Below this a further task costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByteLimit:
+    """How many bytes of records a task may read, where the driver has to hold what they become."""
+
+    per_offset: Mapping[str, float]
+    """What an offset of each topic was expected to take."""
+    least_bytes: int
+
+    def of(self, ranges: Sequence[OffsetRange]) -> float:
+        """Return twice what was expected of these ranges, and at least ``least_bytes``."""
+        expected = sum(each.size * self.per_offset[each.topic_partition.topic] for each in ranges)
+        return max(2 * expected, self.least_bytes)
+
+
+def byte_limit(
+    ranges: Sequence[OffsetRange], sizes: SizeEstimate, limits: BatchLimits
+) -> ByteLimit | None:
+    """Return the limit for the tasks of a batch; None for one that cannot be smaller."""
+    if all(each.size <= 1 for each in ranges):
+        return None
+    topics = {each.topic_partition.topic for each in ranges}
+    return ByteLimit(
+        per_offset={topic: sizes.of(topic) for topic in topics},
+        least_bytes=limits.batch_bytes // 4,
+    )
 
 
 def next_batch(

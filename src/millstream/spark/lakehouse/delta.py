@@ -27,6 +27,7 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.delta_actions import add_action, remove_actions
 from millstream.spark.lakehouse.delta_catalogs import DeltaCatalogPath
+from millstream.spark.lakehouse.delta_rules import check_features, check_nulls, check_rules
 from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.ledger import BATCH
 from millstream.spark.lakehouse.sorting import SortField
@@ -121,6 +122,8 @@ class DeltaTableFiles:
             found = self._open().metadata().partition_columns
             wanted = [layout.partition_column] if layout.is_partitioned else []
             check_same_split(self.name, found, wanted)
+            check_rules(self.name, self._open())
+            check_nulls(self.name, self._open(), layout.filled)
         else:
             self._make(schema, layout)
         if isinstance(self.name.path, DeltaCatalogPath):
@@ -266,6 +269,7 @@ class DeltaTableFiles:
             columns = check_written(self.staging_directory, files)
             schema = plain(pa.schema(table.schema()))
             check_unchanged(str(self.name), schema, columns)
+            check_rules(self.name, table)
             before = table.transaction_version(_ledger_id(app_id))
             try:
                 table.create_write_transaction(
@@ -275,7 +279,8 @@ class DeltaTableFiles:
                     table.metadata().partition_columns,
                     commit_properties=self._note(table, app_id, entries),
                 )
-            except CommitFailedError:
+            except CommitFailedError as error:
+                check_features(self.name, error)
                 if attempt == _ATTEMPTS - 1:
                     raise
             else:
@@ -312,6 +317,7 @@ class DeltaTableFiles:
         columns = check_written(self.staging_directory, change.added)
         schema = plain(pa.schema(table.schema()))
         check_unchanged(str(self.name), schema, columns)
+        check_rules(self.name, table)
         actions = [add_action(file, offset_column_of(schema)) for file in change.added]
         before = table.transaction_version(_ledger_id(app_id))
         properties = self._note(table, app_id, entries)
@@ -325,6 +331,7 @@ class DeltaTableFiles:
                 commit_properties=properties,
             )
         except CommitFailedError as error:
+            check_features(self.name, error)
             raise MovedOnError(f"{self.name}: {error}") from error
         self._replaced(before)
 

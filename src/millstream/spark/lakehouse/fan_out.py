@@ -32,7 +32,7 @@ from millstream.model.errors import (
     KafkaError,
     MillstreamError,
 )
-from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready
+from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready, Verdict
 from millstream.spark.lakehouse.columns import EVOLUTIONS
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.landing_ahead import Inherit, LandingAhead, inherit_nothing
@@ -355,7 +355,7 @@ class FanOut:
         done: dict[str, list[Landed]],
     ) -> None:
         """Move topics from ``waiting`` to ``done``, but for those that have to run again; topics
-        whose loads have ended are in neither.
+        whose loads have ended, or whose batches have to be planned again, are in neither.
         """
         landed: dict[str, list[Landed]] = {topic: [] for topic in waiting}
         for work, outcome in found:
@@ -366,9 +366,11 @@ class FanOut:
         for topic, files in landed.items():
             if topic not in self.errors:
                 with self._giving_up(topic):
-                    if not self._loaders[topic].accept(waiting[topic], files):
+                    verdict = self._loaders[topic].accept(waiting[topic], files)
+                    if verdict is Verdict.LAND_AGAIN:
                         continue
-                    done[topic] = files
+                    if verdict is Verdict.COMMIT:
+                        done[topic] = files
             del waiting[topic]
 
     def _works(self, plans: Mapping[str, Plan]) -> list[Work]:

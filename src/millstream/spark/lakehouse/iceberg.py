@@ -140,6 +140,13 @@ class IcebergTableFiles:
                     return
         table = self._load()
         check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
+        required = [each.name for each in table.schema().fields if each.required]
+        if required:
+            raise ConfigError(
+                f"{self.name}: {', '.join(required)} is NOT NULL, and nothing says of the columns "
+                "of a load's files that they have a value in each row (ALTER TABLE … ALTER COLUMN "
+                "… DROP NOT NULL)"
+            )
         wanted = [str(each) for each in layout.partition_by]
         if layout.event_time is not None:
             wanted = [f"day({layout.event_time})"]

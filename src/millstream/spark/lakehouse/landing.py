@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.batching import ByteLimit
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
 from millstream.spark.lakehouse.formats import FormatSpec, Rejected, make_format
@@ -47,6 +49,8 @@ class Landing:
     """The files for unreadable records; None: the first one ends the load."""
     key: tuple[str, ...] = ()
     """The columns that identify a row, if records are changes; (): each record is a row."""
+    limit: ByteLimit | None = None
+    """How much the task may read; None: whatever its ranges have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Landed:
     """Why records are dead letters, and how many."""
     reached_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The timestamp of the last record of each partition."""
+    excess: Mapping[str, float] = field(default_factory=dict)
+    """Bytes of an offset of each topic, if the task has stopped at its limit."""
 
     @property
     def rows(self) -> int:
@@ -91,6 +97,7 @@ class Landed:
                 "reasons": dict(self.reasons),
                 "epochs": [[e.topic, e.partition, list(ends)] for e, ends in self.epochs.items()],
                 "reached": [[e.topic, e.partition, ms] for e, ms in self.reached_ms.items()],
+                "excess": dict(self.excess),
             }
         )
 
@@ -111,6 +118,7 @@ class Landed:
             },
             value["reasons"],
             {TopicPartition(topic, number): ms for topic, number, ms in value["reached"]},
+            value["excess"],
         )
 
 
@@ -140,9 +148,11 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
     read_bytes: Counter[str] = Counter()
     reasons: dict[str, int] = {}
     reached_ms: dict[TopicPartition, int] = {}
+    excess: dict[str, float] = {}
+    limit = math.inf if landing.limit is None else landing.limit.of(ranges)
     with RangeReader(landing.read) as reader:
-        for each in ranges:
-            for batch in reader.read(each, RAW_COLUMNS):
+        for number, each in enumerate(ranges):
+            for batch in () if excess else reader.read(each, RAW_COLUMNS):
                 read_bytes[each.topic_partition.topic] += batch.nbytes
                 if batch.num_rows:
                     last = batch.column("timestamp")[batch.num_rows - 1]
@@ -155,6 +165,10 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
                     here = Counter(each.reason for each in decoded.rejected)
                     reasons = add_reasons([reasons, here])
                     _set_aside(_dead_letters(batch, decoded.rejected), dead_letters)
+                if read_bytes.total() > limit:
+                    end = batch.column("offset")[batch.num_rows - 1].as_py() + 1
+                    excess = _per_offset(read_bytes, [*ranges[:number], replace(each, end=end)])
+                    break
     letters = [] if dead_letters is None else dead_letters.finish()
     if wider is not None:  # all is read again, and what only needed those columns is no dead letter
         letters, reasons = [], {}
@@ -167,7 +181,16 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
         epochs=reader.epochs,
         reasons=reasons,
         reached_ms=reached_ms,
+        excess=excess,
     )
+
+
+def _per_offset(read_bytes: Mapping[str, int], ranges: Sequence[OffsetRange]) -> dict[str, float]:
+    """Return how many bytes an offset has, of each topic of ranges that were read."""
+    offsets: Counter[str] = Counter()
+    for each in ranges:
+        offsets[each.topic_partition.topic] += each.size
+    return {topic: read_bytes.get(topic, 0) / max(count, 1) for topic, count in offsets.items()}
 
 
 def _set_aside(rejected: pa.RecordBatch, dead_letters: FileWriter | None) -> None:

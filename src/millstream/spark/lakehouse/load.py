@@ -28,7 +28,7 @@ import pyarrow as pa
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import ledger as ledgers
-from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready
+from millstream.spark.lakehouse.batches import BatchReport, Plan, Ready, Verdict
 from millstream.spark.lakehouse.columns import (
     EVOLUTIONS,
     NothingToInferError,
@@ -184,6 +184,7 @@ class Loader:
                 partition_by=settings.partition_by,
                 sort_by=settings.sort_by,
                 properties=settings.table_properties,
+                filled=settings.key_columns,
             )
         )
         self._sort_by = settings.sort_by or self._table.sort_by()
@@ -237,13 +238,15 @@ class Loader:
     def _load_batch(self, reader: TopicReader, goal: TopicEnds | None) -> BatchReport | None:
         """Land and commit the next batch; None when there is nothing to land."""
         ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            plan, landed = ahead.plan, self._land(ahead.plan, ahead.result())
-        else:
-            found = self.plan(reader, reader.ends(), goal)
-            if found is None:
-                return None
-            plan, landed = found, self._land(found)
+        plan = self.plan(reader, reader.ends(), goal) if ahead is None else ahead.plan
+        landed = None if ahead is None else ahead.result()
+        while plan is not None:
+            landed = self._land(plan, landed)
+            if landed is not None:
+                break
+            plan = self.plan(reader, reader.ends(), goal)
+        if plan is None or landed is None:
+            return None
         ready = self.check(plan, landed, reader)
         self._ahead = self._land_ahead(ready, reader, goal)
         return self.commit(ready, reader)
@@ -297,28 +300,31 @@ class Loader:
         """Return the ranges of each task of a batch, and the tasks' parameters."""
         # The driver lands a small batch itself; a session need not be there to be asked then.
         most = 1 if self.is_small(plan) else self._settings.parallelism or self._parallelism()
-        return self._planner.tasks(plan, parallelism=most), self._landing(plan.batch)
+        return self._planner.tasks(plan, parallelism=most), self._landing(plan)
 
     def is_small(self, plan: Plan) -> bool:
         """Tell whether a batch is landed by the driver: a Spark job would cost more."""
         return self._planner.size(plan) <= self._settings.driver_bytes
 
-    def accept(self, plan: Plan, landed: Sequence[Landed]) -> bool:
-        """Accept the results of the tasks. Return False if values need columns that the table did
-        not have: they are added now, and the tasks have to run again.
+    def accept(self, plan: Plan, landed: Sequence[Landed]) -> Verdict:
+        """Look at the results of the tasks: whether values need columns that the table did not
+        have, which are added now, or there is more than was expected.
         """
+        if self._planner.learn_excess(landed):
+            log.info("batch %d is larger than expected: planned again", plan.batch)
+            self.discard(landed)
+            return Verdict.PLAN_AGAIN
         wider = [each.wider for each in landed if each.wider is not None]
         if not wider:
             self._planner.learn(plan, landed)
-            return True
+            return Verdict.COMMIT
         self._evolve(wider, landed)
         self._commits.look_for_orphans_again()
-        return False
+        return Verdict.LAND_AGAIN
 
-    def _land(self, plan: Plan, landed: Sequence[Landed] | None = None) -> Sequence[Landed]:
-        """Run the batch's tasks, again with more columns where values need them.
-
-        ``landed`` are the results of a first run.
+    def _land(self, plan: Plan, landed: Sequence[Landed] | None) -> Sequence[Landed] | None:
+        """Run the batch's tasks, again with more columns where values need them; None if the batch
+        has to be planned again. ``landed`` are the results of a first run.
         """
         if self._transform is not None:
             rules = self._file_rules(plan.batch)
@@ -327,8 +333,9 @@ class Loader:
             if landed is None:
                 tasks, landing = self.tasks(plan)
                 landed = self._run(tasks, landing, is_small=self.is_small(plan))
-            if self.accept(plan, landed):
-                return landed
+            verdict = self.accept(plan, landed)
+            if verdict is not Verdict.LAND_AGAIN:
+                return landed if verdict is Verdict.COMMIT else None
             landed = None
         raise ConfigError(f"{self._table.name}: the columns changed {EVOLUTIONS} times in a batch")
 
@@ -366,8 +373,8 @@ class Loader:
             calendar_only=not self._table.keeps_partition_column,
         )
 
-    def _landing(self, batch: int) -> Landing:
-        settings, options = self._settings, self._options
+    def _landing(self, plan: Plan) -> Landing:
+        settings, options, batch = self._settings, self._options, plan.batch
         dead_letters = FileRules(
             app_id=self._app_id,
             batch=batch,
@@ -383,6 +390,7 @@ class Loader:
             if self._upserts is None
             else self._upserts.change_rules(self._file_rules(batch)),
             key=self._settings.key_columns,
+            limit=None if self._upserts is None else self._planner.byte_limit(plan),
             dead_letters=dead_letters
             if settings.dead_letters and (settings.format != "raw" or settings.is_upsert)
             else None,

@@ -9,7 +9,8 @@
 
 Files that are written anew have the rows they had, with new rows in the places of old ones, and new
 keys follow in the order of the key. Nothing but rows and files is left for readers to know: no
-delete file, no deletion vector. In memory are the changes of one batch and one file of the table.
+delete file, no deletion vector. In memory are the changes of one batch, the keys of one file of the
+table, and a part of its rows.
 
 **Which of two records of a key is newer**: in one partition the one with the higher offset. Offsets
 of two partitions say nothing to each other, so between them the record's timestamp decides, and
@@ -19,7 +20,7 @@ with equal ones topic and partition. See decision 0099.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -33,12 +34,14 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.file_writer import FileRules, FileWriter
 from millstream.spark.lakehouse.formats.debezium import CHANGE, TRUNCATE, UPSERT
+from millstream.spark.lakehouse.gathering import take_rows
 from millstream.spark.lakehouse.table import MergeTable, Replacement, offset_column_of
 from millstream.spark.locations.location import Location
 
 _ROW: Final = "\N{LEFT-POINTING ANGLE BRACKET}row\N{RIGHT-POINTING ANGLE BRACKET}"
 _WINNER: Final = "\N{LEFT-POINTING ANGLE BRACKET}winner\N{RIGHT-POINTING ANGLE BRACKET}"
 _WRITTEN_ROWS: Final = 1 << 16
+_PART_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +84,10 @@ def newest(rows: pa.Table, key: Sequence[str]) -> Changes:
         rows = rows.filter(pa.array(~_is_truncated(rows, place, truncates)))
     if not rows.num_rows:
         return Changes(rows, truncates)
-    kept = rows.take(pa.array(_newest_rows(rows.select([*key, *place.columns]), key, place)))
-    order = pc.sort_indices(kept.select(key), sort_keys=[(name, "ascending") for name in key])
-    return Changes(kept.take(order).combine_chunks(), truncates)
+    found = _newest_rows(rows.select([*key, *place.columns]), key, place)
+    kept = take_rows(rows.select(key), found)
+    order = pc.sort_indices(kept, sort_keys=[(name, "ascending") for name in key])
+    return Changes(take_rows(rows, found[order.to_numpy()]), truncates)
 
 
 def _newest_rows(rows: pa.Table, key: Sequence[str], place: Place) -> np.ndarray:
@@ -110,7 +114,7 @@ def _last_of_each(
     positions in ``found``.
     """
     ordered = found[order]
-    keys = rows.select(key).take(pa.array(ordered))
+    keys = take_rows(rows.select(key), ordered)
     numbered = keys.append_column(_WINNER, pa.array(np.arange(len(ordered))))
     last = numbered.group_by(list(key)).aggregate([(_WINNER, "max")])[f"{_WINNER}_max"]
     newest_rows: np.ndarray = ordered[last.to_numpy()]
@@ -176,9 +180,12 @@ class Merger:
             )
         writer = FileWriter(rules, columns, 0)
         upserts = _conformed(changes.rows, columns)
-        for path, positions in files:
-            _write(writer, _with_new_rows(read_as(self._path(path), columns), upserts, positions))
-        _write(writer, upserts.take(pa.array(hits.new_rows())))
+        for path, rows_of_file in files:
+            first = 0
+            for part in read_parts(self._path(path), columns):
+                _write(writer, _with_new_rows(part, first, upserts, rows_of_file))
+                first += part.num_rows
+        _write(writer, take_rows(upserts, hits.new_rows()))
         removed = [path for path, _ in files]
         return Replacement(base=present.state, removed=removed, added=writer.finish())
 
@@ -255,8 +262,9 @@ class _Hits:
         return found
 
     def files(self) -> list[tuple[str, np.ndarray]]:
-        """Return the files to be written anew, and for each the rows that it gets: its own by
-        their position, a change by −1 − its number.
+        """Return the files to be written anew, and what becomes of each of a file's rows: its own
+        position if it stays, −1 − the number of the change that takes its place, or the number of
+        the file's rows if it goes.
         """
         found = []
         placed = np.zeros(len(self._is_older), bool)
@@ -272,7 +280,7 @@ class _Hits:
             rows[held[applies]] = np.where(takes, -1 - here, count)
             placed[here] = True
             rows[left_out] = count
-            found.append((path, rows[rows != count]))
+            found.append((path, rows))
         self._is_placed = placed
         return found
 
@@ -292,15 +300,21 @@ def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _with_new_rows(rows: pa.Table, upserts: pa.Table, positions: np.ndarray) -> pa.Table:
-    """Return rows of a file and of the changes, in the order of ``positions``."""
-    if (positions >= 0).all():
-        return rows.take(pa.array(positions))
-    used = np.flatnonzero(positions < 0)
-    both = pa.concat_tables([rows, upserts.take(pa.array(-1 - positions[used]))])
-    taken = positions.copy()
-    taken[used] = rows.num_rows + np.arange(len(used))
-    return both.combine_chunks().take(pa.array(taken))
+def _with_new_rows(
+    rows: pa.Table, first: int, upserts: pa.Table, rows_of_file: np.ndarray
+) -> pa.Table:
+    """Return what becomes of a part of a file, whose rows begin at ``first``; see
+    :meth:`_Hits.files`.
+    """
+    here = rows_of_file[first : first + rows.num_rows]
+    here = here[here < len(rows_of_file)]
+    is_own = here >= 0
+    if is_own.all():
+        return take_rows(rows, here - first)
+    used = take_rows(upserts, -1 - here[~is_own])
+    taken = here - first
+    taken[~is_own] = rows.num_rows + np.arange(used.num_rows)
+    return take_rows(pa.concat_tables([rows, used]), taken)
 
 
 def _write(writer: FileWriter, rows: pa.Table) -> None:
@@ -318,6 +332,18 @@ def read_as(path: Location, schema: pa.Schema) -> pa.Table:
                 [pa.nulls(count, each.type) for each in schema], schema=schema
             )
         return _conformed(file.read(columns=names), schema)
+
+
+def read_parts(path: Location, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield a file's rows as :func:`read_as` returns them, some ten megabytes at a time."""
+    with pq.ParquetFile(path.open_input()) as file:
+        names = [name for name in schema.names if name in file.schema_arrow.names]
+        metadata = file.metadata
+        groups = (metadata.row_group(n) for n in range(metadata.num_row_groups))
+        size = sum(group.total_byte_size for group in groups)
+        rows = _PART_BYTES * metadata.num_rows // max(size, 1)
+        for batch in file.iter_batches(min(max(rows, 1), _WRITTEN_ROWS), columns=names):
+            yield _conformed(pa.Table.from_batches([batch]), schema)
 
 
 def _key_ends(path: Location, column: str) -> tuple[Any, Any] | None:

@@ -8,7 +8,14 @@ from dataclasses import replace
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.spark.lakehouse.batches import Plan
-from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
+from millstream.spark.lakehouse.batching import (
+    BatchLimits,
+    ByteLimit,
+    SizeEstimate,
+    byte_limit,
+    deal,
+    next_batch,
+)
 from millstream.spark.lakehouse.landing import Landed
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.settings import LoadSettings
@@ -101,6 +108,20 @@ class Planner:
             [replace(e, topic_id=ids.get(e.topic_partition.topic, ZERO_TOPIC_ID)) for e in ranges]
             for ranges in deal(plan.ranges, self._sizes, self._limits, parallelism=parallelism)
         ]
+
+    def byte_limit(self, plan: Plan) -> ByteLimit | None:
+        """Return how much the tasks of a batch may read, if the driver holds what they land."""
+        return byte_limit(plan.ranges, self._sizes, self._limits)
+
+    def learn_excess(self, landed: Sequence[Landed]) -> bool:
+        """Tell whether tasks have stopped because there was more to read than they may, and learn
+        from what they have read.
+        """
+        excess = [each.excess for each in landed if each.excess]
+        for each in excess:
+            for topic, bytes_per_offset in each.items():
+                self._sizes.raise_to(topic, bytes_per_offset)
+        return bool(excess)
 
     def learn(self, plan: Plan, landed: Sequence[Landed]) -> None:
         """Learn from what was landed."""

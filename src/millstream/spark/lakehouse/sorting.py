@@ -65,6 +65,8 @@ def in_order(rows: pa.Table, fields: Sequence[SortField]) -> pa.Table:
     """Return rows in an order; as they are without one. Columns that they lack are passed over."""
     import pyarrow.compute as pc
 
+    from millstream.spark.lakehouse.gathering import take_rows
+
     keys = [
         (field.column, "descending" if field.descending else "ascending")
         for field in fields
@@ -72,4 +74,4 @@ def in_order(rows: pa.Table, fields: Sequence[SortField]) -> pa.Table:
     ]
     if not keys:
         return rows
-    return rows.take(pc.sort_indices(rows, sort_keys=keys))
+    return take_rows(rows, pc.sort_indices(rows, sort_keys=keys).to_numpy())

@@ -175,6 +175,8 @@ class Layout:
     sort_by: Sequence[SortField] = ()
     """The order of rows in files, which an Iceberg table keeps."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    filled: Sequence[str] = ()
+    """Columns that each row has a value of: the key of an upsert table."""
 
     @property
     def is_partitioned(self) -> bool:

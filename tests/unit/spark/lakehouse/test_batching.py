@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse.batching import BatchLimits, SizeEstimate, deal, next_batch
+from millstream.spark.lakehouse.batching import (
+    BatchLimits,
+    SizeEstimate,
+    byte_limit,
+    deal,
+    next_batch,
+)
 from millstream.spark.ranges import OffsetRange
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -99,3 +105,28 @@ def test_tasks_end_together(offsets: int) -> None:
     assert len(loads) % 3 == 0
     assert max(loads) - min(loads) <= len(loads)
     assert max(loads) <= 1001
+
+
+def test_a_task_may_read_twice_what_was_expected() -> None:
+    sizes = SizeEstimate()
+    sizes.learn("t", offsets=1, size_bytes=100)
+    ranges = [OffsetRange(ZERO, 0, 40), OffsetRange(ONE, 7, 17)]
+    limit = byte_limit(ranges, sizes, LIMITS)
+    assert limit is not None
+    assert limit.of(ranges) == 10_000
+    assert limit.of(ranges[1:]) == 5_000  # a quarter of a batch
+
+
+def test_a_batch_of_an_offset_of_each_partition_cannot_be_smaller() -> None:
+    ranges = [OffsetRange(ZERO, 0, 1), OffsetRange(ONE, 7, 8)]
+    assert byte_limit(ranges, SizeEstimate(), LIMITS) is None
+
+
+def test_dense_records_are_not_forgotten_between_sparse_ones() -> None:
+    sizes = SizeEstimate()
+    sizes.learn("t", offsets=1_000, size_bytes=1_000)
+    sizes.raise_to("t", 800.0)
+    assert sizes.of("t") == 800
+    for _ in range(20):
+        sizes.learn("t", offsets=1_000, size_bytes=1_000)
+    assert sizes.of("t") == 400
