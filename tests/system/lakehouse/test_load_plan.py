@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.broker_process import BrokerProcess
 from tests.system.lakehouse.topic_site import TopicSite
 
@@ -70,3 +71,39 @@ def test_a_plan_says_what_the_load_does(
     assert main(words) == 0
     capfd.readouterr()
     assert plan()["added"] == []
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_plan_refuses_what_the_load_refuses(
+    broker: BrokerProcess,
+    new_topic: Callable[[], str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    kind: str,
+) -> None:
+    site = TopicSite(broker.bootstrap, new_topic(), tmp_path)
+    site.create(1)
+    words = ["load", site.topic, "--engine", "local", "--format", "json", "--group", "", "--json"]
+    words += ["-b", site.bootstrap, "--to"]
+
+    def refuses(reason: str, *more: str, table: str = "t") -> None:
+        for plan in (["--plan"], []):
+            assert main([*words, f"{kind}:{tmp_path}/{table}", *more, *plan]) != 0
+            told = capfd.readouterr()
+            assert reason in told.err, (plan, told)
+
+    site.write(0, [b'{"id": 1}', b"rubbish"])
+    refuses("offset 1 of", "--no-dead-letters", table="strict")
+    if kind == "delta":
+        refuses("delta.nonsense", "--table-property", "delta.nonsense=1", table="odd")
+    assert main([*words, f"{kind}:{tmp_path}/t"]) == 0
+    capfd.readouterr()
+    doubles = tmp_path / "doubles.json"
+    doubles.write_text('{"format": "json", "columns": [{"name": "id", "type": "double"}]}')
+    refuses("id as int64, not double", "--app-id", "another", "--schema", str(doubles))
+    if kind == "iceberg":
+        refuses("is sorted by nothing, not by id", "--sort-by", "id")
+    else:
+        table = DeltaTable(str(tmp_path / "t"))
+        table.restore(1)
+        refuses("was set back")

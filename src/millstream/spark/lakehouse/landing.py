@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millstream.model.errors import MillstreamError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.batching import ByteLimit
 from millstream.spark.lakehouse.data_files import DataFile
@@ -131,7 +132,7 @@ def reached_by(landed: Sequence[Landed]) -> dict[TopicPartition, int]:
     return found
 
 
-class UnreadableRecordError(Exception):
+class UnreadableRecordError(MillstreamError):
     """A record cannot be decoded, and there is no table for dead letters."""
 
 
@@ -164,7 +165,7 @@ def land(ranges: Sequence[OffsetRange], landing: Landing, task: int) -> Landed:
                 if decoded.rejected and wider is None:
                     here = Counter(each.reason for each in decoded.rejected)
                     reasons = add_reasons([reasons, here])
-                    _set_aside(_dead_letters(batch, decoded.rejected), dead_letters)
+                    _set_aside(dead_letter_rows(batch, decoded.rejected), dead_letters)
                 if read_bytes.total() > limit:
                     end = batch.column("offset")[batch.num_rows - 1].as_py() + 1
                     excess = _per_offset(read_bytes, [*ranges[:number], replace(each, end=end)])
@@ -196,14 +197,20 @@ def _per_offset(read_bytes: Mapping[str, int], ranges: Sequence[OffsetRange]) ->
 def _set_aside(rejected: pa.RecordBatch, dead_letters: FileWriter | None) -> None:
     """Write dead letters; UnreadableRecordError if there is no table for them."""
     if dead_letters is None:
-        first = rejected.slice(0, 1).to_pylist()[0]
-        raise UnreadableRecordError(
-            f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first[REASON]}"
-        )
+        raise unreadable(rejected)
     dead_letters.write(rejected)
 
 
-def _dead_letters(batch: pa.RecordBatch, rejected: Sequence[Rejected]) -> pa.RecordBatch:
+def unreadable(rejected: pa.RecordBatch) -> UnreadableRecordError:
+    """Return what is said of the first of some records that cannot be read."""
+    first = rejected.slice(0, 1).to_pylist()[0]
+    return UnreadableRecordError(
+        f"offset {first['offset']} of {first['topic']}-{first['partition']}: {first[REASON]}"
+    )
+
+
+def dead_letter_rows(batch: pa.RecordBatch, rejected: Sequence[Rejected]) -> pa.RecordBatch:
+    """Return the records of a batch that cannot be read, each with the reason."""
     rows = batch.take(pa.array([each.row for each in rejected], pa.int32()))
     reasons = pa.array([each.reason for each in rejected], pa.string())
     return pa.RecordBatch.from_arrays([*rows.columns, reasons], schema=DEAD_LETTER_COLUMNS)

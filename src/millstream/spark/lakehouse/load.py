@@ -48,6 +48,7 @@ from millstream.spark.lakehouse.partitioning import check_partition_by
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.planning import Planner, up_to
 from millstream.spark.lakehouse.second_load import check_not_loaded
+from millstream.spark.lakehouse.set_back import check_not_set_back
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.sorting import SortField, check_sort_by
 from millstream.spark.lakehouse.table import (
@@ -62,7 +63,6 @@ from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.upserts import Upserts, check_appends
 from millstream.spark.lakehouse.written_files import WrittenFileError
 from millstream.spark.options import SourceOptions, check_no_end, load_source, parse_options
-from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.reader import ReadRules
 from millstream.spark.topics import Topics, open_topics
@@ -212,21 +212,10 @@ class Loader:
                 )
             entries = self._pending_start.entries(ends) or self._first_entries(reader, ends)
             self._table.commit(self._app_id, entries, [], expected={})
-        elif ledger.batch and self._table.was_set_back(self._app_id):
-            self._refuse_set_back()
+        elif ledger.batch:
+            fails = self._options.fail_on_data_loss
+            check_not_set_back(self._table, self._app_id, fail_on_data_loss=fails)
         self._pending_start.drop()
-
-    def _refuse_set_back(self) -> None:
-        text = (
-            f"{self._table.name} was set back to a state before the last batch of {self._app_id}, "
-            "whose offsets are in its ledger: the records in between are in no file of it"
-        )
-        if self._options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text} (option failOnDataLoss=false continues behind them; loading into another "
-                "table reads all)"
-            )
-        log.warning("%s", text)
 
     @staticmethod
     def _first_entries(reader: TopicReader, ends: TopicEnds) -> dict[str, int]:

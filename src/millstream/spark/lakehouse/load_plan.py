@@ -33,11 +33,13 @@ from millstream.spark.lakehouse.columns import (
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.changes import ChangeFormat
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
+from millstream.spark.lakehouse.landing import dead_letter_rows, unreadable
 from millstream.spark.lakehouse.ledger import Ledger, RecreatedTopicError
 from millstream.spark.lakehouse.load import check_event_time, source_options_of
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
+from millstream.spark.lakehouse.set_back import check_not_set_back
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.sorting import check_sort_by
 from millstream.spark.lakehouse.table import (
@@ -146,6 +148,7 @@ class _Planner:
         self._topics = topics
         self._reader = TopicReader(topics, options)
         self._spec = FormatSpec()
+        self._has_begun = False
 
     def positions(self, plan: LoadPlan, most: int) -> LoadPlan:
         """Add where the load goes on."""
@@ -164,7 +167,13 @@ class _Planner:
             if position is None:
                 position = starts.get(each, ends.earliest[each])
             ranges[each] = (self._reader.check(each, position, ends), latest)
-        if not plan.is_new and not ledger.batch and not self._real.app_id:
+        self._has_begun = bool(ledger.batch)
+        if self._has_begun:
+            fails = self._options.fail_on_data_loss
+            check_not_set_back(self._table, plan.load_id, fail_on_data_loss=fails)
+            read = {each: (ledger.epoch(each), ledger.position(each) or 0) for each in ranges}
+            self._reader.check_epochs(read, table=self._table.name)
+        elif not plan.is_new and not self._real.app_id:
             check_not_loaded(self._table, {each.topic for each in ranges})
         return replace(plan, ranges=ranges)
 
@@ -183,7 +192,7 @@ class _Planner:
         self._spec = format_spec(self._settings, self._topics, self._options)
         if plan.is_new:
             check_new_directory(self._real.table, _BEGUN)
-        else:
+        elif self._has_begun:
             self._spec = settle_columns(self._settings, self._spec, self._copy)
         schema = make_format(self._spec).table_schema()
         check_event_time(self._real, schema)
@@ -212,6 +221,9 @@ class _Planner:
             event_time=self._real.event_time,
             partition_column=self._real.partition_column,
             partition_by=self._real.partition_by,
+            sort_by=self._real.sort_by,
+            properties=self._real.table_properties,
+            filled=self._real.key_columns,
         )
 
     def records(self, plan: LoadPlan, most: int) -> LoadPlan:
@@ -230,6 +242,11 @@ class _Planner:
         plan = replace(
             self._with_columns(plan), looked_at=looked_at, rejected=rejected, reasons=reasons
         )
+        if not self._real.dead_letters:
+            for batch, each in zip(batches, decoded, strict=True):
+                if each.rejected:
+                    error = unreadable(dead_letter_rows(batch, each.rejected))
+                    return replace(plan, refusal=str(error))
         try:
             self._real.max_rejects.check(
                 records=looked_at, rejected=rejected, before=0, why=reasons
