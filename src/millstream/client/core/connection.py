@@ -147,6 +147,7 @@ class NodeConnection:
         self._watch_at_ms = _NEVER
         self._used_at_ms = loop.now_ms()
         self._muted_until_ms = 0.0
+        self._throttle: TimerHandle | None = None
         self._renewal: TimerHandle | None = None
         self._session_end_ms = _NEVER
         self._authenticated_at_ms = 0.0
@@ -437,6 +438,14 @@ class NodeConnection:
 
     # --- requests and answers --------------------------------------------------------------------
 
+    def _unmute(self) -> None:
+        self._throttle = None
+        if self.is_muted:
+            # The broker has throttled once more, or the loop is early.
+            self._throttle = self._loop.call_at(self._muted_until_ms, self._unmute)
+        else:
+            self._send_unsent()
+
     def _send_unsent(self) -> None:
         while self._unsent and self.state is State.READY and not self.is_muted:
             self._send(self._unsent.popleft())
@@ -469,7 +478,8 @@ class NodeConnection:
         throttle_ms = getattr(response, "throttle_time_ms", 0)
         if throttle_ms > 0:
             self._muted_until_ms = max(self._muted_until_ms, self._used_at_ms + throttle_ms)
-            self._loop.call_at(self._muted_until_ms, self._send_unsent)
+            if self._throttle is None:
+                self._throttle = self._loop.call_at(self._muted_until_ms, self._unmute)
         asked.answer.complete(response)
 
     def _write(self, data: bytes) -> None:
@@ -514,7 +524,9 @@ class NodeConnection:
             return
         deadlines = [asked.deadline_ms for asked in (*sent, *self._unsent)]
         if is_open:
-            deadlines.append(max(idle_at, now + 1))
+            # What is outstanding uses the connection when it is answered, which is later than now.
+            least_ms = max(self._settings.connections_max_idle_ms, 1)
+            deadlines.append(idle_at if idle_at > now else now + least_ms)
         if deadlines:
             self._watch_for(min(deadlines))
 
@@ -528,10 +540,10 @@ class NodeConnection:
             )
 
     def _disconnect(self, error: ClientError, *, failed: bool) -> None:
-        for timer in (self._setup_timer, self._watch, self._renewal):
+        for timer in (self._setup_timer, self._watch, self._throttle, self._renewal):
             if timer is not None:
                 timer.cancel()
-        self._setup_timer = self._watch = self._renewal = None
+        self._setup_timer = self._watch = self._throttle = self._renewal = None
         self._authenticated_at_ms = 0.0
         self._watch_at_ms = _NEVER
         if self._attempt is not None:

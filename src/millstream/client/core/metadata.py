@@ -90,6 +90,8 @@ class MetadataView:
         self._attempts = 0
         self._timer: TimerHandle | None = None
         self._succeeded_at_ms = self._loop.now_ms()
+        self._next_at_ms = 0.0
+        """Before this no request follows the last one, unless a new topic is wanted."""
         self._closed = False
 
     # --- what is known ---------------------------------------------------------------------------
@@ -188,6 +190,8 @@ class MetadataView:
             self._wanted[name] = now
         if missing:
             self.request_update()
+            if not self._closed:
+                self._loop.call_soon(self._start)
 
     def want_only(self, names: Iterable[str]) -> None:
         """Keep these topics up to date and no others."""
@@ -209,8 +213,9 @@ class MetadataView:
     def request_update(self) -> Deferred[None]:
         """Request metadata soon; the Deferred completes with the next response to a later request.
 
-        Requests are at least ``retry.backoff.ms`` apart. Failures of brokers are retried: it fails
-        only if the client is closed, or cannot authenticate.
+        Requests are at least ``retry.backoff.ms`` apart, but for a new topic: who learns from a
+        response that a partition still has no leader requests the next one at once. Failures of
+        brokers are retried: it fails only if the client is closed, or cannot authenticate.
         """
         if self._is_asking:
             # The outstanding response may be older than what the caller has seen.
@@ -223,7 +228,7 @@ class MetadataView:
             if self._closed:
                 self._update.fail(ClosedError("the client was closed"))
             else:
-                self._loop.call_soon(self._start)
+                self._start_in(self._next_at_ms - self._loop.now_ms())
         return self._update
 
     def on_change(self, listener: Callable[[], None]) -> None:
@@ -342,17 +347,24 @@ class MetadataView:
             self._loop, self._attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
         )
         self._attempts += 1
-        self._set_timer(pause)
+        self._start_in(pause)
 
-    def _set_timer(self, delay_ms: float) -> None:
+    def _start_in(self, delay_ms: float) -> None:
+        if delay_ms <= 0:
+            self._loop.call_soon(self._start)
+        else:
+            self._set_timer(delay_ms, self._start)
+
+    def _set_timer(self, delay_ms: float, callback: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(self._loop.now_ms() + delay_ms, self._start)
+        self._timer = self._loop.call_at(self._loop.now_ms() + delay_ms, callback)
 
     def _take(self, response: MetadataResponse, names: Sequence[str] | None) -> None:
         metadata = read_metadata(response)
         self.cluster_id = metadata.cluster_id
         self._succeeded_at_ms = self._loop.now_ms()
+        self._next_at_ms = self._succeeded_at_ms + self._settings.retry_backoff_ms
         self._network.update_brokers(metadata.brokers, metadata.controller_id)
         recreated = [name for name, topic in metadata.topics.items() if self._merge(name, topic)]
         if names is None:
@@ -380,16 +392,10 @@ class MetadataView:
             self._wait_and_start()
         else:
             self._attempts = 0
-            self._refresh_later()
+            self._set_timer(self._settings.metadata_max_age_ms, self._refresh)
         self._announce()
         if update is not None and not update.done:
             update.complete(None)
-
-    def _refresh_later(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        when = self._loop.now_ms() + self._settings.metadata_max_age_ms
-        self._timer = self._loop.call_at(when, self._refresh)
 
     def _refresh(self) -> None:
         self.request_update()

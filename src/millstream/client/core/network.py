@@ -96,17 +96,15 @@ class Network:
 
     def rebootstrap(self) -> None:
         """Forget the known brokers and start again with ``bootstrap.servers`` (KIP-899)."""
-        for (node_id, _), connection in list(self._connections.items()):
-            if node_id >= 0:
-                connection.close(ConnectionFailedError("the client rebootstraps"))
-        self._connections = {
-            topic_partition: each
-            for topic_partition, each in self._connections.items()
-            if topic_partition[0] < 0
-        }
+        connections = self._connections
+        self._connections = {key: each for key, each in connections.items() if key[0] < 0}
         self._brokers = {}
         self.controller_id = -1
         self._coordinators.clear()
+        # Only now: whose request fails may ask anew at once.
+        for (node_id, _), connection in connections.items():
+            if node_id >= 0:
+                connection.close(ConnectionFailedError("the client rebootstraps"))
 
     # --- asking ----------------------------------------------------------------------------------
 

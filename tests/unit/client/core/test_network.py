@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
+from tests.client_twin.loop import Timer
 
 from millstream.client.core.metadata import LeaderHint, MetadataView
 from millstream.client.core.network import CoordinatorType, Network
@@ -15,6 +18,7 @@ from millstream.client.errors import (
     TimedOutError,
     UnsupportedVersionError,
 )
+from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.api import ApiKey
@@ -267,3 +271,64 @@ def test_metadata_is_refreshed_at_its_age() -> None:
     before = view.version
     loop.advance(35_000)
     assert view.version == before + 3
+
+
+def test_who_asks_anew_while_the_client_rebootstraps_is_not_told_that_it_is_closed() -> None:
+    loop, cluster, network = world(1)
+    loop.run(MetadataView(network).request_update())
+    loop.run(network.ready(1))
+    cluster.after = lambda *_: None
+    outcomes: list[BaseException | None] = []
+
+    def again(source: Deferred[Response]) -> None:
+        network.send(1, MetadataRequest(topics=[])).on_done(
+            lambda answer: outcomes.append(answer._exception)
+        )
+
+    network.send(1, MetadataRequest(topics=[])).on_done(again)
+    loop.advance(10)
+    network.rebootstrap()
+    loop.advance(50)
+    assert not any(isinstance(each, ClosedError) for each in outcomes)
+
+
+def test_a_request_that_takes_longer_than_connections_may_be_idle_costs_nothing() -> None:
+    loop, cluster, network = world(connections_max_idle_ms=100)
+    cluster.handlers[ListGroupsRequest] = groups
+    cluster.after = lambda *asked: 5_000.0 if isinstance(asked[2], ListGroupsRequest) else 0.0
+    looks = 0
+    plain = loop.call_at
+
+    def counted(when_ms: float, callback: Callable[[], None]) -> Timer:
+        nonlocal looks
+        looks += 1
+        return plain(when_ms, callback)
+
+    answer = network.send(-1, ListGroupsRequest())
+    loop.advance(50)
+    loop.call_at = counted  # type: ignore[method-assign]
+    loop.run(answer)
+    assert looks < 100
+    loop.advance(250)
+    assert not loop.network.connections
+
+
+def test_a_timer_that_is_early_leaves_no_request_behind() -> None:
+    """Event loops may be early by the resolution of their clock."""
+    loop, cluster, network = world()
+    cluster.handlers[ListGroupsRequest] = lambda *_: ListGroupsResponse(
+        error_code=0, groups=[], throttle_time_ms=500
+    )
+    loop.run(network.send(-1, ListGroupsRequest()))
+    plain = loop.call_at
+
+    def call_at(when_ms: float, callback: Callable[[], None]) -> Timer:
+        is_end_of_throttle = 400 < when_ms - loop.now_ms() < 600
+        return plain(when_ms - 0.25 if is_end_of_throttle else when_ms, callback)
+
+    loop.call_at = call_at  # type: ignore[method-assign]
+    loop.advance(600)
+    loop.run(network.send(-1, ListGroupsRequest()))
+    began = loop.now_ms()
+    loop.run(network.send(-1, MetadataRequest(topics=[])))
+    assert 490 < loop.now_ms() - began < 510

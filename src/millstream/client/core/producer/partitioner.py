@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Final, Protocol, cast
 
 from millstream.client.partitioner import murmur2 as murmur2_in_python
@@ -92,8 +93,10 @@ class StickyChoice:
         self._random = random
         self._batch_size = max(batch_size, 1)
         self._bytes = 0
-        self._ids: list[int] = []
-        self._weights: list[int] = []
+        self._weighed: tuple[list[int], list[int]] = ([], [])
+        """Partitions, and the running totals of their weights. The client's thread replaces both
+        at once, while threads of the user choose.
+        """
 
     def partition(self, count: int, available: Callable[[], list[int]]) -> int:
         """Return the current partition of ``count``, or choose one; ``available`` have leaders."""
@@ -112,23 +115,21 @@ class StickyChoice:
 
     def weigh(self, queue_sizes: Mapping[int, int], count: int) -> None:
         """Set the number of queued batches of each available partition, of ``count``."""
-        self._ids, self._weights = [], []
         sizes = set(queue_sizes.values())
         if count < 2 or not sizes or (len(sizes) == 1 and len(queue_sizes) == count):
+            self._weighed = ([], [])
             return
         most = max(sizes) + 1
-        total = 0
-        for partition, size in queue_sizes.items():
-            total += most - size
-            self._ids.append(partition)
-            self._weights.append(total)
+        totals = accumulate(most - size for size in queue_sizes.values())
+        self._weighed = (list(queue_sizes), list(totals))
 
     def _switch(self, count: int, available: Callable[[], list[int]]) -> None:
         self._bytes = 0
-        if self._weights and max(self._ids) < count:
+        ids, totals = self._weighed
+        if totals and max(ids) < count:
             # Otherwise they are of a deleted topic of this name that had more partitions.
-            drawn = int(self._random() * self._weights[-1])
-            self.current = self._ids[bisect.bisect_right(self._weights, drawn)]
+            drawn = int(self._random() * totals[-1])
+            self.current = ids[bisect.bisect_right(totals, drawn)]
             return
         choices = available() or list(range(count))
         self.current = choices[int(self._random() * len(choices))]

@@ -150,3 +150,18 @@ def test_weights_of_a_topic_that_had_more_partitions_choose_none_of_those() -> N
     choice.weigh({0: 3, 1: 1, 2: 0}, 3)
     assert choice.partition(3, lambda: [0, 1, 2]) == 2
     assert choice.partition(1, lambda: [0]) == 0
+
+
+def test_a_choice_is_not_disturbed_by_weights_that_change_during_it() -> None:
+    """Users' threads choose while the client's thread weighs."""
+    weighing: list[bool] = []
+
+    def random() -> float:
+        if weighing:
+            busy.weigh({}, 0)
+        return 0.5
+
+    busy = StickyChoice(random, 100)
+    busy.weigh({0: 1, 1: 5}, 2)
+    weighing.append(True)
+    assert busy.partition(2, lambda: [0, 1]) in (0, 1)
