@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.keywords import ProducerKeywords
-from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
     DeliveryCallback,
@@ -463,31 +463,42 @@ class Producer(Closing):
         accumulator = self._accumulator
         limit_s = self._settings.max_block_ms / 1000
         began = monotonic()
-        while True:
-            with self._lock:
-                if accumulator.refusal is not None:
-                    raise accumulator.refusal()
-                appended = append()
-                if appended is not None:
-                    return RecordFuture(*appended)
-                left = limit_s - (monotonic() - began)
-                if left <= 0 or self._loop.is_own_thread:
-                    self._core.metrics.exhausted += 1
-                    raise BufferFullError(
-                        f"buffer.memory stayed full for {limit_s:.0f} s (max.block.ms; "
-                        f"{self._core.network.whereabouts()})"
-                    )
-                free = threading.Event()
-                accumulator.waiting += 1
-                accumulator.memory_waiters.append(free.set)
-            waited = monotonic()
-            try:
+        waiter: MemoryWaiter | None = None
+        try:
+            while True:
+                with self._lock:
+                    if waiter is not None:
+                        accumulator.stop_waiting(waiter)
+                        waiter = None
+                    if accumulator.refusal is not None:
+                        raise accumulator.refusal()
+                    appended = append()
+                    if appended is not None:
+                        return RecordFuture(*appended)
+                    left = limit_s - (monotonic() - began)
+                    if left <= 0 or self._loop.is_own_thread:
+                        self._core.metrics.exhausted += 1
+                        raise self._full(monotonic() - began)
+                    free = threading.Event()
+                    waiter = accumulator.wait_for_memory(free.set)
+                waited = monotonic()
                 self._wake()
                 free.wait(left)
-            finally:
                 with self._lock:
-                    accumulator.waiting -= 1
                     self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
+        finally:
+            with self._lock:
+                if waiter is not None:
+                    accumulator.stop_waiting(waiter)
+                accumulator.wake_waiters()
+
+    def _full(self, waited_s: float) -> BufferFullError:
+        where = self._core.network.whereabouts()
+        if self._loop.is_own_thread:
+            return BufferFullError(f"buffer.memory is full, and a callback cannot wait ({where})")
+        return BufferFullError(
+            f"buffer.memory stayed full for {waited_s:.0f} s (max.block.ms; {where})"
+        )
 
     def _wait(self, begin: Callable[[], Deferred[None]], timeout: float | None, about: str) -> None:
         check_may_wait()

@@ -12,7 +12,7 @@ from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.keywords import ProducerKeywords
-from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
     DeliveryCallback,
@@ -371,34 +371,41 @@ class Producer(AsyncClosing):
         loop, core = self._started()
         accumulator = core.accumulator
         deadline = loop.now_ms() + self._settings.max_block_ms
-        while True:
-            loop.check_process()
-            if accumulator.refusal is not None:
-                raise accumulator.refusal()
-            appended = append()
-            if appended is not None:
-                return appended
-            left_ms = deadline - loop.now_ms()
-            if left_ms <= 0:
-                core.metrics.exhausted += 1
-                raise BufferFullError(
-                    f"buffer.memory stayed full for {self._settings.max_block_ms:.0f} ms "
-                    f"(max.block.ms; {core.network.whereabouts()})"
-                )
-            await self._wait_for_memory(loop, core, left_ms)
+        waiter: MemoryWaiter | None = None
+        try:
+            while True:
+                loop.check_process()
+                if waiter is not None:
+                    accumulator.stop_waiting(waiter)
+                    waiter = None
+                if accumulator.refusal is not None:
+                    raise accumulator.refusal()
+                appended = append()
+                if appended is not None:
+                    return appended
+                left_ms = deadline - loop.now_ms()
+                if left_ms <= 0:
+                    core.metrics.exhausted += 1
+                    raise BufferFullError(
+                        f"buffer.memory stayed full for {self._settings.max_block_ms:.0f} ms "
+                        f"(max.block.ms; {core.network.whereabouts()})"
+                    )
+                free = asyncio.Event()
+                waiter = accumulator.wait_for_memory(free.set)
+                await self._wait_for_memory(free, left_ms)
+        finally:
+            if waiter is not None:
+                accumulator.stop_waiting(waiter)
+            accumulator.wake_waiters()
 
-    async def _wait_for_memory(self, loop: AsyncioLoop, core: ProducerCore, left_ms: float) -> None:
-        free = asyncio.Event()
-        accumulator = core.accumulator
-        accumulator.waiting += 1
-        accumulator.memory_waiters.append(free.set)
+    async def _wait_for_memory(self, free: asyncio.Event, left_ms: float) -> None:
+        loop, core = self._started()
         core.sender.wake()
         began = loop.now_ms()
         try:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(free.wait(), left_ms / 1000)
         finally:
-            accumulator.waiting -= 1
             core.metrics.blocked_ms += loop.now_ms() - began
 
     def _wake(self) -> None:

@@ -70,6 +70,69 @@ def test_a_full_buffer_waits() -> None:
         asyncio.run(run(broker.bootstrap))
 
 
+def test_a_large_record_gets_memory_beside_many_small_ones() -> None:
+    async def run(bootstrap: str) -> None:
+        async with Producer(
+            bootstrap_servers=bootstrap, buffer_memory=60_000, batch_size=2_000, max_block_ms=20_000
+        ) as producer:
+            sent = 0
+            until = asyncio.Event()
+
+            async def small() -> None:
+                nonlocal sent
+                while not until.is_set():
+                    await producer.send(TOPIC, bytes(100))
+                    sent += 1
+
+            busy = [asyncio.create_task(small()) for _ in range(50)]
+            while producer.metrics()["producer-metrics", "waiting-threads"] < 50:
+                await asyncio.sleep(0)
+            began = sent
+            large = asyncio.create_task(producer.send(TOPIC, bytes(50_000)))
+            while not large.done() and sent < began + 20_000:
+                await asyncio.sleep(0)
+            until.set()
+            assert large.done()
+            assert large.exception() is None
+            await asyncio.gather(*busy)
+            await producer.flush()
+            assert producer.metrics()["producer-metrics", "buffer-available-bytes"] == 60_000
+
+    with ScriptedBroker() as broker:
+        asyncio.run(run(broker.bootstrap))
+
+
+def test_memory_that_was_kept_for_a_cancelled_send_goes_to_the_next() -> None:
+    opened = threading.Event()
+
+    def gate(request: Request) -> Response | None:
+        if isinstance(request, ProduceRequest):
+            opened.wait(30)
+        return None
+
+    async def run(bootstrap: str) -> None:
+        async with Producer(
+            bootstrap_servers=bootstrap, buffer_memory=20_000, max_block_ms=20_000
+        ) as producer:
+            await producer.send(TOPIC, bytes(9_000))
+            large = asyncio.create_task(producer.send(TOPIC, bytes(15_000)))
+            small = asyncio.create_task(producer.send(TOPIC, bytes(5_000)))
+            await asyncio.sleep(0.05)
+            assert not small.done()
+            large.cancel()
+            await asyncio.wait([small], timeout=10)
+            assert small.done()
+            with pytest.raises(asyncio.CancelledError):
+                await large
+            opened.set()
+            await producer.flush()
+            assert producer.metrics()["producer-metrics", "buffer-available-bytes"] == 20_000
+
+    with ScriptedBroker() as broker:
+        broker.intercept.append(gate)
+        asyncio.run(run(broker.bootstrap))
+
+
 def test_without_acknowledgements_closing_sends_what_waits() -> None:
     opened = threading.Event()
 

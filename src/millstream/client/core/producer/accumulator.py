@@ -4,6 +4,9 @@ One deque of batches per partition; the last one is open. ``append`` is called b
 everything else on the client's loop: access to a queue requires ``lock``, which each API provides
 (Kafka: ``RecordAccumulator``). ``buffer.memory`` counts what batches hold from ``append`` until
 their outcome is known; without free memory ``append`` returns None and the API blocks its caller.
+Callers get memory in the order in which they began to wait: what comes free is kept for the first
+until it is enough, so that small records do not take it away from a large one (Kafka:
+``BufferPool``).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 from millstream.client.core.producer.batch import (
     HELD_BYTES,
@@ -38,6 +42,16 @@ class PartitionQueue:
         self.batches: deque[ProducerBatch] = deque()
         self.last: ProducerBatch | None = None
         """The open batch, if there is one."""
+
+
+@dataclass(slots=True, eq=False)
+class MemoryWaiter:
+    """A caller of ``send`` that waits for memory."""
+
+    needed: int
+    wake: Callable[[], None]
+    """Called once the memory is kept for it, with the accumulator's lock held."""
+    kept: int = 0
 
 
 class TopicBuffer:
@@ -85,7 +99,7 @@ class RecordAccumulator:
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.free_bytes = settings.buffer_memory
         self.waiting = 0
-        """Callers that wait for memory."""
+        """Callers that wait for memory, or have been woken and have not appended yet."""
         self.flushing = 0
         """Running flushes."""
         self.is_closed = False
@@ -96,7 +110,8 @@ class RecordAccumulator:
         """Batches without an outcome, in order of their creation."""
         self.pending: dict[TopicPartition, PartitionQueue] = {}
         """Queues that hold batches."""
-        self.memory_waiters: deque[Callable[[], None]] = deque()
+        self._waiters: deque[MemoryWaiter] = deque()
+        self._refused_bytes = 0
         self.wake: Callable[[], None] = lambda: None
         """Set by the sender; called when a batch may be ready."""
         self._total_bytes = settings.buffer_memory
@@ -157,6 +172,7 @@ class RecordAccumulator:
         held = size + HELD_BYTES
         if held > self.free_bytes:
             self._check_size(size)
+            self._refused_bytes = held
             return None
         batch = queue.last
         if batch is None or size > batch.room:
@@ -195,8 +211,10 @@ class RecordAccumulator:
     def append_encoded(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         """Add an encoded batch, with the lock held; False without memory for it."""
         if batch.size > self.free_bytes:
+            self._refused_bytes = batch.size
             return False
         self.end(queue)
+        batch.created_ms = self._now_ms()
         batch.held_bytes = batch.size
         self.free_bytes -= batch.held_bytes
         queue.batches.append(batch)
@@ -211,6 +229,42 @@ class RecordAccumulator:
         if batch is not None:
             batch.is_closed = True
             queue.topic.ended(batch)
+
+    # --- waiting for memory, with the lock held --------------------------------------------------
+
+    def wait_for_memory(self, wake: Callable[[], None]) -> MemoryWaiter:
+        """Queue for what the ``append`` needed that was just refused.
+
+        The caller calls :meth:`stop_waiting` before it appends again, without giving the lock back
+        between, or when it does not wait any longer, and :meth:`wake_waiters` after that.
+        """
+        # The record may need a new batch, or another thread's has needed one meanwhile.
+        needed = min(self._refused_bytes + HEADER_SIZE, self._total_bytes)
+        waiter = MemoryWaiter(needed, wake)
+        self.waiting += 1
+        self._waiters.append(waiter)
+        self.wake_waiters()
+        return waiter
+
+    def stop_waiting(self, waiter: MemoryWaiter) -> None:
+        """Give back what is kept for a waiter."""
+        self.waiting -= 1
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+        self.free_bytes += waiter.kept
+        waiter.kept = 0
+
+    def wake_waiters(self) -> None:
+        """Keep free memory for the first waiters, and wake those that have enough."""
+        while self._waiters and self.free_bytes > 0:
+            first = self._waiters[0]
+            taken = min(first.needed - first.kept, self.free_bytes)
+            first.kept += taken
+            self.free_bytes -= taken
+            if first.kept < first.needed:
+                return
+            self._waiters.popleft()
+            first.wake()
 
     # --- on the loop -----------------------------------------------------------------------------
 
@@ -277,10 +331,8 @@ class RecordAccumulator:
     def _release(self, size: int) -> None:
         with self.lock:
             self.free_bytes += size
-            waiters = list(self.memory_waiters)
-            self.memory_waiters.clear()
-        for wake in waiters:
-            wake()
+            if self._waiters:
+                self.wake_waiters()
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:

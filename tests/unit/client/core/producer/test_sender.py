@@ -418,11 +418,57 @@ def test_memory_runs_out_and_comes_back() -> None:
         count += 1
     assert 20 < count < 100
     freed: list[int] = []
-    world.core.accumulator.memory_waiters.append(lambda: freed.append(1))
+    waiter = world.core.accumulator.wait_for_memory(lambda: freed.append(1))
     world.cluster.brokers[1].start()
     world.flush()
     assert freed
+    assert world.core.accumulator.held_bytes == waiter.kept
+    world.core.accumulator.stop_waiting(waiter)
     assert world.core.accumulator.free_bytes == 10_000
+
+
+def test_who_waits_for_much_memory_is_not_passed_by_who_waits_for_little() -> None:
+    world = World(buffer_memory=10_000, batch_size=1_000, max_in_flight_requests_per_connection=1)
+    world.cluster.brokers[1].stop()
+    accumulator = world.core.accumulator
+    queue = accumulator.topic(TOPIC).queues[0]
+    while accumulator.append(queue, 1, None, bytes(100), (), None):
+        pass
+    order: list[str] = []
+    sizes = {"large": 8_000, "small": 100}
+    waiters = []
+    for name, size in sizes.items():
+        assert accumulator.append(queue, 1, None, bytes(size), (), None) is None
+        waiters.append(accumulator.wait_for_memory(lambda name=name: order.append(name)))
+    world.cluster.brokers[1].start()
+    while not order:
+        world.loop.advance(1)
+        # Others who come later find nothing free before those who wait.
+        assert order or accumulator.append(queue, 1, None, bytes(100), (), None) is None
+    assert order[0] == "large"
+    for waiter, size in zip(waiters, sizes.values(), strict=True):
+        accumulator.stop_waiting(waiter)
+        assert accumulator.append(queue, 1, None, bytes(size), (), None)
+        accumulator.wake_waiters()
+    world.flush()
+    assert accumulator.free_bytes == 10_000
+
+
+def test_who_stops_to_wait_leaves_the_memory_to_the_next() -> None:
+    world = World(buffer_memory=10_000)
+    world.cluster.brokers[1].stop()
+    accumulator = world.core.accumulator
+    queue = accumulator.topic(TOPIC).queues[0]
+    assert accumulator.append(queue, 1, None, bytes(5_000), (), None)
+    assert accumulator.append(queue, 1, None, bytes(9_000), (), None) is None
+    first = accumulator.wait_for_memory(lambda: None)
+    assert accumulator.append(queue, 1, None, bytes(100), (), None) is None
+    woken: list[int] = []
+    accumulator.wait_for_memory(lambda: woken.append(1))
+    assert not woken
+    accumulator.stop_waiting(first)
+    accumulator.wake_waiters()
+    assert woken
 
 
 def test_settings_that_depend_on_each_other() -> None:
