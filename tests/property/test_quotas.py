@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.security.quotas import (
@@ -87,6 +87,7 @@ def test_a_rate_is_kafkas(windows: Windows, steps: list[tuple[int, int]]) -> Non
     st.integers(0, 2000),
     st.lists(st.tuples(st.integers(0, 1500), st.integers(-300, 1000)), max_size=60),
 )
+@example(windows=Windows(count=1, window_ms=100), limit=0, steps=[(0, 1)])
 def test_who_is_let_through_at_a_glance_is_below_the_quota(
     windows: Windows, limit: int, steps: list[tuple[int, int]]
 ) -> None:

@@ -76,6 +76,11 @@ class Windows:
         """The time that all windows but the one that runs span: no rate is over less."""
         return (self.count - 1) * self.window_ms
 
+    @property
+    def pause_ms(self) -> int:
+        """How long somebody waits who is allowed nothing at all."""
+        return max(self.full_ms, self.window_ms)
+
 
 class Rate:
     """What was used in the last windows, per second (Kafka: ``Rate`` over ``WindowedSum``).
@@ -147,7 +152,7 @@ class Rate:
         if rate <= limit:
             return 0
         if limit <= 0:
-            return self._windows.full_ms  # nothing at all is allowed
+            return self._windows.pause_ms
         return _whole_ms((rate - limit) / limit * self.span_ms(now_ms))
 
 
@@ -182,7 +187,7 @@ class TokenBucket:
         if tokens >= 0:
             return 0
         if limit <= 0:
-            return self._windows.full_ms
+            return self._windows.pause_ms
         return _whole_ms(-tokens / limit * 1_000)
 
 
