@@ -18,19 +18,19 @@ $(STAMP): pyproject.toml hatch_build.py $(wildcard native/*)
 demo: $(STAMP)  ## run the main job: access log -> topic -> Spark -> Parquet (LOG=path takes your own file)
 	$(BIN)/millstream demo $(if $(LOG),--log '$(LOG)')
 
-check: $(STAMP)  ## format, lint, types, layers and the fast tests: about a minute
+check: $(STAMP)  ## format, lint, types, layers and the fast tests: a minute or two
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 -m 'not slow and not interop and not system and not spark'
+	$(BIN)/python tools/run_tests.py -n 2 --few-examples -m 'not slow and not interop and not system and not spark'
 
 test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock clients and Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/run_tests.py -n 3 -m 'not spark and not long'
+	$(BIN)/python tools/run_tests.py -n 4 -m 'not spark and not long'
 	$(BIN)/python tools/run_tests.py -n 2 --dist loadfile -m 'spark and not long'
 
 test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments

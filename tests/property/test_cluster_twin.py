@@ -8,6 +8,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.runtime.replica_site import IDS, ClusterSite, Produced
 
 from millstream.model.broker import BrokerId
@@ -83,7 +84,7 @@ class Story:
         ]
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), min_isr=st.sampled_from((1, 2)))
 def test_what_was_acknowledged_is_there_in_the_end(seed: int, min_isr: int) -> None:
     story = Story(seed, min_isr)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.memory_files import MemoryFileSystem
 from tests.unit.storage.cleaning_support import clean, compacted, keyed_batch
 from tests.unit.storage.support import NOW_MS, append_marker, place, read_batches
@@ -306,7 +307,7 @@ class Site:
         assert seen == self.model.visible(start, stable)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(steps=steps, looks=looks)
 @example(
     # Two transactions of one producer and the start of the third in one slice.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.memory_files import MemoryFileSystem, PowerLossError
 from tests.unit.storage.cleaning_support import clean_now, compacted, keyed_batch, make_map
 from tests.unit.storage.support import NOW_MS
@@ -265,7 +266,7 @@ def check(log: Log, model: Model, flushed: int | None = None) -> None:
         } == model.table(stable)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(steps=steps, map_keys=st.sampled_from([4, 6, 100]), kernel=st.booleans())
 def test_compaction_against_a_dict(steps: list[Step], map_keys: int, kernel: bool) -> None:
     site = Site(MemoryFileSystem(), map_keys, kernel=kernel)
@@ -336,7 +337,7 @@ def run(steps: list[Step], crash_after: int, crash_again_after: int, seed: int) 
     return taken
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     steps=steps,
     crash=st.floats(0, 1),

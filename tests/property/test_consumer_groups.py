@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.consumer_scene import Consumer, ConsumerScene, topics
 
@@ -240,7 +241,7 @@ def beat(consumer: Consumer | ClassicConsumer) -> None:
         consumer.step()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(STEPS)
 def test_no_partition_has_two_owners_and_everything_is_given_out(
     steps: list[tuple[str, str]],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.storage.support import NOW_MS, close, create_log, values_batch
 
 from millstream.config.topic import TopicConfig
@@ -110,7 +111,7 @@ def appended(log: Log, buffer: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("pool", [ScannerPool, PythonPool])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     config=st.sampled_from(CONFIGS),
     drawn=st.lists(BATCH, min_size=1, max_size=25),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.examples import examples
 from tests.unit.coordinator.scene import GROUP, Scene, error_of, subscription
 
 from millstream.coordinator.group.classic_group import ClassicGroup
@@ -223,7 +224,7 @@ def assert_same(memory: ClassicGroup, log: ClassicGroup) -> None:
 
 TestGroups = GroupMachine.TestCase
 TestGroups.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.memory_files import MemoryFileSystem, PowerLossError
 from tests.unit.storage.support import NOW_MS, append, read_batches, read_values
 
@@ -146,7 +147,7 @@ def run(actions: Sequence[str], crash_after: int, crash_again_after: int, seed: 
     return steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=25),
     crash=st.floats(0, 1),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.unit.storage.support import (
     NOW_MS,
     append,
@@ -169,7 +170,7 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLogMachine = pytest.mark.filterwarnings("default")(LogMachine.TestCase)
 TestLogMachine.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
@@ -182,7 +183,7 @@ def root() -> Iterator[Path]:
         yield Path(name)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     operations=st.lists(
         st.tuples(st.integers(0, 2), st.integers(-1, 6), st.integers(1, 3), st.integers(0, 1)),

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.handlers.group_calls import Calls
 
 from millstream.model.deferred import Deferred
@@ -512,7 +513,7 @@ STEPS: Final = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(STEPS)
 def test_no_request_of_a_mixed_group_is_an_unknown_server_error(
     steps: list[tuple[str, int, int]],

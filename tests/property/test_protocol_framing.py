@@ -6,6 +6,7 @@ import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.protocol.framing import MIN_FREE_BYTES, FrameReader
 
@@ -14,7 +15,7 @@ CUTS = st.one_of(st.integers(1, 10), st.integers(1, 5_000), st.just(1 << 20))
 
 
 @given(sizes=st.lists(SIZES, max_size=20), cuts=st.lists(CUTS, min_size=1, max_size=20))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_stream_gives_its_frames_however_it_is_cut(sizes: list[int], cuts: list[int]) -> None:
     bodies = [bytes([index % 251]) * size for index, size in enumerate(sizes)]
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)

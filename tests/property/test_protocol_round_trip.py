@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.property.random_messages import every_version, random_struct
 
 from millstream.model.errors import ProtocolError
@@ -40,7 +41,7 @@ def test_every_class_in_every_version_comes_back() -> None:
 
 @pytest.mark.slow
 @given(case=CASES, seed=SEEDS)
-@settings(max_examples=4_000, deadline=None)
+@settings(max_examples=examples(4_000), deadline=None)
 def test_many_messages_come_back(case: tuple[type[Message], int], seed: int) -> None:
     round_trip(*case, seed)
 
@@ -99,7 +100,7 @@ def give_damaged(cls: type[Message], version: int, seed: int) -> None:
 
 
 @given(case=CASES, seed=SEEDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_a_damaged_message_is_a_message_or_a_protocol_error(
     case: tuple[type[Message], int], seed: int
 ) -> None:
@@ -108,7 +109,7 @@ def test_a_damaged_message_is_a_message_or_a_protocol_error(
 
 @pytest.mark.slow
 @given(case=CASES, seed=SEEDS)
-@settings(max_examples=4_000, deadline=None)
+@settings(max_examples=examples(4_000), deadline=None)
 def test_many_damaged_messages_take_little_memory(
     case: tuple[type[Message], int], seed: int
 ) -> None:
@@ -127,7 +128,7 @@ def test_many_damaged_messages_take_little_memory(
     version=st.integers(-1, 14),
     rest=st.binary(max_size=200),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_random_frames_are_a_request_or_a_protocol_error(
     key: int, version: int, rest: bytes
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.model.errors import CorruptLogError, KafkaError
 from millstream.records.batch import (
@@ -112,7 +113,7 @@ def decode_all(buffer: bytes) -> None:
 
 
 @given(batches, st.data(), st.sampled_from(LIMITS), st.booleans())
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_damage_is_answered_and_nothing_else(
     batch: bytes, data: st.DataObject, limits: ProduceLimits, mend_crc: bool
 ) -> None:
@@ -140,7 +141,7 @@ def test_garbage_streams_are_corrupt(codec: Codec, garbage: bytes) -> None:
 
 
 @given(st.lists(records, min_size=1, max_size=8), st.data())
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_the_quick_walk_agrees_with_the_full_one(
     written: list[Record], data: st.DataObject
 ) -> None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.model.errors import CorruptLogError
 from millstream.records.arrow_encoder import encode_columns
@@ -63,7 +64,7 @@ def one_by_one(log: bytes) -> list[Record]:
 
 
 @given(logs(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_decoding_agrees(log: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(log)
     buffers = [whole] if data.draw(st.booleans()) else log
@@ -76,7 +77,7 @@ def test_decoding_agrees(log: list[bytes], data: st.DataObject) -> None:
 
 
 @given(logs(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_damage_is_found_by_both_or_by_neither(log: list[bytes], data: st.DataObject) -> None:
     whole = bytearray(b"".join(log))
     if not whole:
@@ -102,7 +103,7 @@ rows = st.lists(
 
 
 @given(rows, st.sampled_from(list(Codec)), st.integers(100, 5000))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_encoding_agrees(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     codec: Codec,

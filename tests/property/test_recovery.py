@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.storage.support import NOW_MS, append, close, create_log, read_values, reopen
 
 from millstream.config.topic import TopicConfig
@@ -47,7 +48,7 @@ def write(root: Path, written: list[tuple[list[bytes], Codec, bool]]) -> list[tu
     return ends
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(written=batches, cut=st.floats(0, 1), garbage=st.binary(max_size=200), data=st.data())
 def test_any_cut_and_any_garbage(
     written: list[tuple[list[bytes], Codec, bool]], cut: float, garbage: bytes, data: st.DataObject
@@ -85,7 +86,7 @@ def test_any_cut_and_any_garbage(
         assert found.offset == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(written=batches, place=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
 def test_any_flipped_byte_costs_its_batch_and_what_follows(
     written: list[tuple[list[bytes], Codec, bool]], place: float, flip: int

@@ -11,6 +11,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.model.broker import BrokerId
 from millstream.model.epoch_end import EpochEndOffset
@@ -285,7 +286,7 @@ class World:
                 self.produce()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), min_isr=st.sampled_from((1, 2)))
 def test_what_is_committed_stays_through_kills_and_lost_messages(seed: int, min_isr: int) -> None:
     world = World(Random(seed), min_isr)

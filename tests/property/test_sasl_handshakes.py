@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.handlers.admin_broker import AdminBroker
 
 from millstream.model.deferred import Deferred
@@ -257,7 +258,9 @@ stories = st.lists(st.one_of(straight, actions.map(lambda each: [each])), max_si
 
 
 @settings(
-    max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+    max_examples=examples(300),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    deadline=None,
 )
 @given(
     story=stories, styles=st.lists(st.sampled_from([False] * 7 + [True]), min_size=8, max_size=8)

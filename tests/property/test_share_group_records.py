@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.coordinator.group.coordinator import GroupCoordinator
 from millstream.coordinator.group.join_group import Caller
@@ -48,7 +49,7 @@ def shown(shard: GroupCoordinator) -> object:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.lists(steps, max_size=30))
 def test_a_loaded_group_is_the_one_that_was_written(program: list[tuple[Any, ...]]) -> None:
     shard = GroupCoordinator(GroupSettings(), TOPICS)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import examples
 
 from millstream.model.errors import KafkaError
 from millstream.share.acknowledgements import AcknowledgedRun
@@ -393,4 +394,4 @@ class ShareMachine(RuleBasedStateMachine):
 
 
 TestSharePartition = ShareMachine.TestCase
-TestSharePartition.settings = settings(max_examples=100, stateful_step_count=50)
+TestSharePartition.settings = settings(max_examples=examples(100), stateful_step_count=50)

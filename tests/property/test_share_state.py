@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.coordinator.result import CoordinatorRecord, Instant, Result
 from millstream.coordinator.share.coordinator import ShareCoordinator, ShareCoordinatorSettings
@@ -37,7 +38,7 @@ def by_offset(batches: tuple[StateBatch, ...] | list[StateBatch], start: int) ->
     return dict(model)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.lists(state_batches(), max_size=12), st.integers(-1, LAST_OFFSET + 2))
 def test_combined_batches_say_of_each_offset_what_the_model_says(
     batches: list[StateBatch], start_offset: int
@@ -137,7 +138,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(steps, max_size=40), st.integers(0, 3))
 def test_a_coordinator_that_is_loaded_answers_as_the_one_that_wrote(
     program: list[tuple[Any, ...]], updates_per_snapshot: int
@@ -178,7 +179,7 @@ def test_a_coordinator_that_is_loaded_answers_as_the_one_that_wrote(
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(
         st.tuples(

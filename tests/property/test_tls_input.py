@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.tls_authority import Authority
 from tests.tls_peer import TlsPeer, server_context
 
@@ -62,7 +63,7 @@ class Wire:
         self.is_closed = True
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     at=st.integers(0, 4000),
     change=st.sampled_from(["cut", "flip", "repeat", "insert"]),

@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests import hanging_transaction as hanging
 from tests.broker_process import BrokerProcess
+
+pytestmark = pytest.mark.system
 
 TOPIC = "t"
 

@@ -9,6 +9,8 @@ import pytest
 from tests import transaction_story as story
 from tests.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.system
+
 
 @pytest.fixture
 def bootstrap(broker: BrokerProcess) -> str:

@@ -409,6 +409,7 @@ def test_the_holder_of_a_lock_is_told(tmp_path: Path) -> None:
             other.communicate()
 
 
+@pytest.mark.slow
 def test_everything_can_be_imported_where_only_the_names_of_windows_are_there() -> None:
     script = WITHOUT.format(names=NOT_ON_WINDOWS) + IMPORTS
     assert run(script, "") == "[]"

@@ -164,6 +164,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
 
 
+@pytest.mark.slow
 def test_nothing_that_runs_what_it_reads() -> None:
     """A broker never unpickles, and evaluates no text."""
     found: list[str] = []

@@ -332,6 +332,7 @@ def test_an_abort_without_partitions_completes_at_once() -> None:
     assert scene.state is TransactionState.COMPLETE_ABORT
 
 
+@pytest.mark.slow
 def test_10000_open_transactions_end_in_few_requests() -> None:
     scene = Scene()
     scene.holds_markers = True

@@ -203,6 +203,7 @@ def test_results_go_to_files_and_replace_files_alone(logs: Path, tmp_path: Path)
     assert pipe.is_fifo()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_a_file_that_is_standard_output_keeps_what_it_has(
     logs: Path, tmp_path: Path, form: str

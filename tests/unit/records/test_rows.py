@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.model.errors import CorruptLogError
 from millstream.records import kernel, rows
@@ -54,7 +55,7 @@ records = st.lists(
 
 
 @given(records, st.sampled_from([Codec.NONE, Codec.NONE, *Codec]))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_batch_of_rows_is_the_one_that_the_builder_makes(
     rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     codec: Codec,

@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from millstream.records.batch import Batch, iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
@@ -74,7 +75,7 @@ def replayed(batches: list[Batch]) -> tuple[bytes, list[object], list[AbortedEnt
     return encode_snapshot(entries), [windows, producers.first_unstable_offset], aborted
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 2**20), pieces=st.integers(1, 6), producers_from=st.integers(0, 60))
 def test_a_scan_is_a_walk(seed: int, pieces: int, producers_from: int) -> None:
     data, batches = log_of(seed)

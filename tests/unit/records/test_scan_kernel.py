@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.native.sanitized import run_sanitized
 from tests.unit.records.test_scan import log_of, replayed
 
@@ -78,7 +79,7 @@ def reseal(data: bytes, place: int, value: int, batches: list[Batch]) -> bytes:
 
 
 @needs_kernel
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     change=st.sampled_from(["no", "reseal", "flip", "cut", "noise"]),

@@ -74,6 +74,7 @@ def test_trust_stores_of_both_kinds(tmp_path: Path) -> None:
         assert shakes(certificates.server_side(), client_context(settings)) is None
 
 
+@pytest.mark.slow
 def test_javas_own_stores_are_read_or_told_apart(tmp_path: Path) -> None:
     """A store of `keytool`: PKCS12 is read, JKS refused with the command that converts it."""
     made = {}

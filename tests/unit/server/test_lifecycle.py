@@ -43,12 +43,13 @@ from millstream.server.lifecycle import run
 
 @pytest.fixture(autouse=True)
 def process_as_it_was() -> Iterator[None]:
-    """A broker owns its process: give back what it takes for itself."""
+    """A broker owns its process: give back what it takes for itself, but for the objects that it
+    has kept from the garbage collector, of which the tests have many themselves.
+    """
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
     handlers = [signal.getsignal(number) for number in numbers]
     threshold = gc.get_threshold()
     yield
-    gc.unfreeze()
     gc.set_threshold(*threshold)
     for number, handler in zip(numbers, handlers, strict=True):
         signal.signal(number, handler)

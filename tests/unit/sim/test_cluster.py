@@ -7,6 +7,7 @@ import pytest
 from millstream.sim.cluster import SimCluster
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_nothing_is_lost(seed: int) -> None:
     report = SimCluster(seed).run(5)
@@ -15,6 +16,7 @@ def test_nothing_is_lost(seed: int) -> None:
     assert report.sometimes["read"] > 10
 
 
+@pytest.mark.slow
 def test_the_same_seed_twice_gives_the_same_history() -> None:
     one, other = SimCluster(6).run(5), SimCluster(6).run(5)
     assert (one.trace_hash, one.events) == (other.trace_hash, other.events)

@@ -10,11 +10,13 @@ from millstream.sim.coordination import Ensemble
 SCRIPTS = scripts.SCRIPTS | service_scripts.SCRIPTS | reachability_scripts.SCRIPTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
 def test_script(script: scripts.Script) -> None:
     assert scripts.play(script, SCRIPTS[script], 1).problems == []
 
 
+@pytest.mark.slow
 def test_a_session_that_is_ended_early_makes_a_lease_worth_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -85,6 +85,7 @@ def test_little_is_asked_for_where_the_range_is_small(broker: ScriptedBroker) ->
     assert asked_bytes(broker) == [1 << 20, 8 << 20, 1 << 20]
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_is_what_is_left_of_a_range(broker: ScriptedBroker) -> None:
     """Of a log that goes on behind the range a broker would send as much as is asked for."""
     for _ in range(600):

@@ -264,6 +264,7 @@ def size_of_logs(files: MemoryFileSystem) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_power_loss_at_any_point_loses_nothing_that_was_there() -> None:
     """In each step of the recovery; the next one finds all of it."""
     files = MemoryFileSystem()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.storage.cleaning_support import SEED, keyed_batch
 
 from millstream.model.errors import ConfigError, CorruptLogError
@@ -116,7 +117,7 @@ def filter_all(found: Map, data: memoryview, keep: list[int]) -> list[bytes]:
             left.append(retained_batch(batch, retained))
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(made=batches, start=st.integers(0, 20), capacity=st.sampled_from([3, 100]))
 def test_both_maps_leave_the_same(
     made: list[tuple[list[tuple[bytes | None, bytes | None]], int, Codec]],
@@ -156,7 +157,7 @@ def test_both_maps_leave_the_same(
         next(iter_batches(kept)).ensure_valid()
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(data=st.data())
 def test_hostile_records_are_refused_by_both(data: st.DataObject) -> None:
     raw = bytearray(decompressed_records(keyed_batch([(b"key", b"v" * 200), (b"k", None)] * 2)))

@@ -10,7 +10,7 @@ from tests.pages.blocks import PAGES, ROOT, Block, UnknownMarkError, blocks, com
 from tests.pages.ports import Ports
 from tests.pages.printed import shows
 
-NOT_TYPED = 16
+NOT_TYPED = 17
 """Blocks that nobody can type in a test; each has its reason: ``python -m tests.pages``."""
 
 

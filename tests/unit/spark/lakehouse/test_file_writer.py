@@ -108,6 +108,7 @@ def of_days(days: list[int]) -> pa.RecordBatch:
     return batch.set_column(index, batch.schema.field(index), times)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waiting_bytes", [256 << 20, 100_000])
 def test_days_that_are_mixed_have_few_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting_bytes: int

@@ -231,6 +231,7 @@ def _dicts(site: Site) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_against_a_dictionary(site: Site, seed: int) -> None:
     rng = random.Random(seed)

@@ -118,6 +118,7 @@ TRANSFORMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TRANSFORMS)
 def test_every_file_is_in_the_partition_of_all_of_its_rows(text: str, tmp_path: Path) -> None:
     """Against pyiceberg's own transforms, value by value."""

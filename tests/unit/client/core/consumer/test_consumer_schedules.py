@@ -211,6 +211,7 @@ class ScheduledMember(TwinMember):
                 self.core.commit_async(None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_group_under_faults(seed: int) -> None:
     Schedule(seed).run()
@@ -224,6 +225,7 @@ def test_many_groups_under_faults(block: int) -> None:
         Schedule(seed).run()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     first, second = Schedule(5), Schedule(5)
     first.run()

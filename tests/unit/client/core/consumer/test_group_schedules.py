@@ -196,6 +196,7 @@ class ScheduledMember(TwinMember):
             self.busy_ms = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_group_under_faults(seed: int) -> None:
     Schedule(seed).run()
@@ -209,6 +210,7 @@ def test_many_groups_under_faults(block: int) -> None:
         Schedule(seed).run()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     first, second = Schedule(5), Schedule(5)
     first.run()

@@ -29,6 +29,7 @@ def run(seeds: range) -> None:
     assert acknowledged > sent / 2, "schedules in which nothing arrives show nothing"
 
 
+@pytest.mark.slow
 def test_a_few_schedules() -> None:
     run(range(FEW))
 

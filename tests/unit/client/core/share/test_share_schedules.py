@@ -230,6 +230,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_share_group_under_faults(seed: int) -> None:
     Schedule(seed).run()
@@ -243,6 +244,7 @@ def test_many_share_groups_under_faults(block: int) -> None:
         Schedule(seed).run()
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     first, second = Schedule(5), Schedule(5)
     first.run()
