@@ -71,7 +71,10 @@ class FollowerRole:
         )
         self.fetcher: Fetcher | None = None
         """Who fetches for it; None where it has no leader, or the broker is stopping."""
-        self.waits_for_flush = False
+        self.waits_for_flush = partition.flushes.is_due
+        """True while the leader must not hear how far the log goes: its end is not on disk, though
+        the role before may have written it.
+        """
         self._is_behind = True
         self._is_cutting = False
         """True between the two steps of a truncation."""

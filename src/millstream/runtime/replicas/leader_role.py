@@ -354,7 +354,10 @@ class LeaderRole:
         return self.machine.high_watermark >= self.machine.leader_epoch_start_offset
 
     def preferred_read_replica(self, rack: str, fetch_offset: Offset) -> BrokerId | None:
-        """Return from whom a consumer in ``rack`` should read, None for this broker (KIP-392)."""
+        """Return from whom a consumer in ``rack`` should read, None for this broker (KIP-392). A
+        follower that is out of sync serves nobody: it may fall behind further and further, and
+        those who read from it with it (KAFKA-14372).
+        """
         brokers = self._context.metadata.brokers
         me = brokers.get(self._context.broker_id)
         own = self._partition.log
@@ -371,7 +374,7 @@ class LeaderRole:
                 now_ms - progress.last_caught_up_ms,
             )
             for each, progress in self.machine.progress.items()
-            if each in brokers and progress.has_fetched
+            if each in brokers and progress.has_fetched and each in self.machine.isr.isr
         ]
         return preferred_read_replica(rack, fetch_offset, leader, followers)
 

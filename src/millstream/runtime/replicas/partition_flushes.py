@@ -76,8 +76,15 @@ class PartitionFlushes:
     def take_over(self, before: PartitionFlushes) -> None:
         """Go on where another role of the same log ended."""
         self.unflushed_records = before.unflushed_records
-        if self.unflushed_records >= self.record_limit:
+        if self.is_due:
             self.ask()
+
+    @property
+    def is_due(self) -> bool:
+        """True while the newest records do not count: a flush has to come first, and is asked for,
+        by this role or by the one before.
+        """
+        return self.unflushed_records >= self.record_limit
 
     @property
     def local_end_offset(self) -> Offset:

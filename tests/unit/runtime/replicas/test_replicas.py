@@ -181,8 +181,37 @@ def test_under_the_policy_ack_a_follower_tells_what_it_has_flushed() -> None:
     assert produced.error is ErrorCode.NONE
 
 
+@pytest.mark.parametrize("leader", [1, 2, 3])
+def test_a_new_leadership_hears_of_a_follower_what_that_has_flushed(leader: int) -> None:
+    """Broker 3 follows on, or led before: what it has appended is not on its disk."""
+    site = ClusterSite(log_flush_policy="ack")
+    before = 3 if leader != 3 else 1
+    if before == 3:
+        site.controller.elect(3)
+        site.advance(2_000)
+    behind = 3 if leader != 3 else 2
+    site[behind].offload.held = True
+    produced = site[before].produce(b"one", acks=1)
+    site.settle()
+    site.advance(1_000)
+    assert site[behind].end == 1
+    site.controller.elect(leader)
+    site.advance(2_000)
+    leading = site[leader].partition.leading
+    assert leading is not None
+    known = leading.machine.progress[site[behind].broker_id]
+    assert known.log_end_offset < 1, "its disk does not have the record"
+    assert site[leader].high_watermark == 0
+    site[behind].offload.held = False
+    site[behind].offload.release("flush")
+    site.advance(2_000)
+    assert known.log_end_offset == 1
+    assert site[leader].high_watermark == 1
+    assert produced.done
+
+
 def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> None:
-    """It ends when the log has been cut. Nothing is written there before a flush of its own."""
+    """Whatever the disks do, a leader never hears more of a follower than that one has flushed."""
     site = ClusterSite(log_flush_policy="ack")
     site.controller.elect(2)
     site[1].offload.held = site[2].offload.held = True
@@ -194,17 +223,17 @@ def test_a_flush_that_an_old_leader_began_flushes_nothing_of_the_next_one() -> N
     site.heal()
     produced = [site[1].produce(b"kept %d" % each) for each in range(4)]
     site.advance(2_000)
-    assert site[2].end == 0, "cut, and not written to"
-    site[2].offload.release("flush")
-    site.advance(2_000)
-    assert site[2].partition.log.recovery_point == 0
     assert site[1].partition.leading is not None
     known = site[1].partition.leading.machine.progress[site[2].broker_id]
-    assert known.log_end_offset <= 0, "nothing of it is on the disk of broker 2"
-    for _ in range(4):
+    assert known.log_end_offset == -1, "what it had written is not on its disk"
+    was_cut = False
+    for _ in range(8):
+        assert known.log_end_offset <= site[2].partition.log.recovery_point
         for each in (1, 2):
             site[each].offload.release("flush")
         site.advance(2_000)
+        was_cut |= site[2].end == 0
+    assert was_cut
     assert known.log_end_offset == 4
     assert [each.error for each in produced] == [ErrorCode.NONE] * 4
 
@@ -558,6 +587,23 @@ def test_the_leader_sends_a_consumer_to_the_replica_in_its_rack(rack: str, expec
     data = fetched(site, 1, rack=rack)
     assert data.preferred_read_replica == expected
     assert bool(bytes_of(data)) == (expected == -1)
+
+
+def test_no_consumer_is_sent_to_a_replica_that_is_out_of_sync() -> None:
+    """It may fall behind further and further, and its readers with it (KAFKA-14372)."""
+    site = ClusterSite(replica_selector_class=RACK_AWARE)
+    site[1].produce(b"one")
+    site.advance(1000)
+    site.cut_off(2)
+    site[1].produce(b"two", acks=1)
+    site.advance(2 * LAG_MS)
+    assert 2 not in site.controller.state.isr
+    data = fetched(site, 1, rack="b")
+    assert data.preferred_read_replica == -1
+    assert bytes_of(data)
+    site.heal()
+    site.advance(2 * LAG_MS)
+    assert fetched(site, 1, rack="b").preferred_read_replica == 2
 
 
 def test_without_a_selector_the_leader_serves_everybody() -> None:
