@@ -142,15 +142,18 @@ class ClusterController:
         """Read everything, finish what a fallen controller began, elect, and tell everybody.
 
         What was read may be of a life of this broker that has ended: nothing of it is published
-        before it agrees with who lives, and that is in the store.
+        before it agrees with who lives, and that is in the store. It may have been read before
+        another controller followed this one: then it is not published at all, for this broker would
+        delete its logs of topics that were created since.
         """
-        replicas = self.controller.replicas
+        replicas, term = self.controller.replicas, self._state.term
         loaded = await self._failover.load(epoch, epoch_version)
         # Deleted meanwhile: elections need not wait for it, nor for its fsync.
         deleting = [spawn(self._brokers.delete_registration(node)) for node in loaded.gone]
         await self._failover.finish_deletions()
         await self._failover.finish_creations(loaded.topic_configs)
         await replicas.reconcile()
+        self._state.check_active(term)
         self._publish_everything()
         await replicas.resume()
         self._pushes.start()

@@ -98,7 +98,12 @@ class ControllerEvents:
         return self._queue.submit(event)
 
     async def write(self, operations: Iterable[Operation]) -> None:
-        """Put a plan into the store; part of an event.
+        """Put a plan into the store, which may take it in parts; as :meth:`write_groups`."""
+        await self.write_groups([each] for each in operations)
+
+    async def write_groups(self, groups: Iterable[Sequence[Operation]]) -> None:
+        """Put a plan into the store; part of an event. A store that takes large plans in parts
+        takes each group as a whole: a controller that falls between two parts leaves no half of it.
 
         Raises POLICY_VIOLATION, with nothing written, for a node that no store could take;
         KAFKA_STORAGE_ERROR when the disk of an embedded store fails; NOT_CONTROLLER when the store
@@ -106,10 +111,13 @@ class ControllerEvents:
         """
         term = self.state.term
         guard = Check(paths.CONTROLLER_EPOCH, self.state.context.epoch_version)
-        planned = list(operations)
+        planned = [list(group) for group in groups]
         if self._splits_writes:
-            _refuse_too_large(planned)
-        for part in split(planned) if self._splits_writes else [planned]:
+            _refuse_too_large(each for group in planned for each in group)
+            parts = split(planned)
+        else:
+            parts = [[each for group in planned for each in group]]
+        for part in parts:
             try:
                 await write_surely(self.store, self.clock, [guard, *part])
             except StorageError as error:
@@ -201,19 +209,26 @@ def _refuse_too_large(operations: Iterable[Operation]) -> None:
             )
 
 
-def split(operations: Iterable[Operation]) -> list[Sequence[Operation]]:
-    """Return operations in parts that a store takes, in order; one part where they fit."""
+def split(groups: Iterable[Sequence[Operation]]) -> list[Sequence[Operation]]:
+    """Return the operations of groups in parts that a store takes, in order; one part where they
+    fit. No group is in two parts.
+    """
     parts: list[Sequence[Operation]] = []
     part: list[Operation] = []
     size = 0
-    for operation in operations:
-        data = operation.data if isinstance(operation, Create | SetData) else b""
-        needed = len(operation.path) + len(data) + _OVERHEAD_BYTES
+    for group in groups:
+        needed = sum(map(size_in_multi, group))
         if part and size + needed > MAX_MULTI_BYTES:
             parts.append(part)
             part, size = [], 0
-        part.append(operation)
+        part += group
         size += needed
     if part:
         parts.append(part)
     return parts
+
+
+def size_in_multi(operation: Operation) -> int:
+    """Return about how many bytes of a multi an operation takes."""
+    data = operation.data if isinstance(operation, Create | SetData) else b""
+    return len(operation.path) + len(data) + _OVERHEAD_BYTES

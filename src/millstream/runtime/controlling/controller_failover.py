@@ -46,8 +46,12 @@ class ControllerFailover:
     async def load(self, epoch: int, epoch_version: int) -> Loaded:
         """Read the store into a new context. This broker's own cache is told who the controller is,
         which brokers live, and their settings; topics are published later.
+
+        Raises NOT_CONTROLLER where the term has ended meanwhile: what was read is old.
         """
+        term = self._state.term
         nodes = await read_cluster(self._store)
+        self._state.check_active(term)
         context = load_context(nodes, piecemeal=True)
         context.controller_epoch = epoch
         context.epoch_version = epoch_version

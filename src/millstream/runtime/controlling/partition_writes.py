@@ -1,10 +1,17 @@
-"""New states of partitions: stored first, then put into the context, then published."""
+"""New states of partitions: stored first, then put into the context, then published.
+
+Who the replicas of a partition are stands in the node of its topic, and all else in a node of its
+own. A change of both is written as a whole, whatever the store takes at once: between the two the
+leader may be no replica, and brokers hear of no other replicas without a new partition epoch. So a
+large move of one topic writes the topic's node several times, each time with the partitions whose
+states go along.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from millstream.controller import paths, payloads
 from millstream.controller.context import TopicState
@@ -12,9 +19,17 @@ from millstream.controller.election import Electorate
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import Operation, SetData
 from millstream.model.topic import TopicPartition
-from millstream.runtime.controlling.controller_events import ControllerEvents
+from millstream.runtime.controlling.controller_events import (
+    MAX_MULTI_BYTES,
+    ControllerEvents,
+    size_in_multi,
+)
 
 Changes: TypeAlias = dict[TopicPartition, PartitionState]
+
+LEAST_STATES_BYTES: Final = 40_000
+"""How much of states goes along with the node of a topic at least, however large that is: both are
+below ZooKeeper's limit."""
 
 
 class PartitionWrites:
@@ -75,10 +90,10 @@ class PartitionWrites:
         context = self._state.context
         before = {name: context.topics[name] for name in by_topic}
         after = {name: _with_states(before[name], states) for name, states in by_topic.items()}
-        await self._events.write(
-            op
+        await self._events.write_groups(
+            group
             for name, states in by_topic.items()
-            for op in _storing(before[name], after[name], states)
+            for group in _storing(before[name], after[name], states)
         )
         for topic in after.values():
             context.put_topic(topic)
@@ -94,16 +109,38 @@ def _with_states(topic: TopicState, states: Mapping[int, PartitionState]) -> Top
 
 def _storing(
     before: TopicState, after: TopicState, states: Mapping[int, PartitionState]
-) -> Iterator[Operation]:
-    """Yield what puts new states of a topic's partitions into the store."""
-    if any(_moves(before.partitions[index], state) for index, state in states.items()):
-        yield SetData(paths.topic(after.name), payloads.topic(after.topic_id, after.partitions))
+) -> Iterator[Sequence[Operation]]:
+    """Yield what puts new states of a topic's partitions into the store, in groups that belong
+    together.
+    """
+    moving: dict[int, SetData] = {}
     for index, state in states.items():
-        yield SetData(
-            paths.state(after.name, index),
-            payloads.state(state),
-            before.partitions[index].partition_epoch,
-        )
+        known = before.partitions[index]
+        path, data = paths.state(after.name, index), payloads.state(state)
+        operation = SetData(path, data, known.partition_epoch)
+        if _moves(known, state):
+            moving[index] = operation
+        else:
+            yield [operation]
+    written = before
+    while moving:
+        # The node of the topic is about as large each time.
+        node = _node_of(_with_states(written, {each: states[each] for each in moving}))
+        left_bytes = max(MAX_MULTI_BYTES - size_in_multi(node), LEAST_STATES_BYTES)
+        together: dict[int, SetData] = {}
+        for index, operation in moving.items():
+            left_bytes -= size_in_multi(operation)
+            if together and left_bytes < 0:
+                break
+            together[index] = operation
+        for index in together:
+            del moving[index]
+        written = _with_states(written, {each: states[each] for each in together})
+        yield [_node_of(written), *together.values()]
+
+
+def _node_of(topic: TopicState) -> SetData:
+    return SetData(paths.topic(topic.name), payloads.topic(topic.topic_id, topic.partitions))
 
 
 def _moves(before: PartitionState, after: PartitionState) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
 import pytest
 from tests.memory_metadata_store import Loss
 from tests.unit.runtime.cluster_site import Member, Site, three
@@ -17,8 +20,9 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.features import TRANSACTION_VERSION, LevelRange
 from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryState
-from millstream.model.metadata_store import Create, Delete, Node, SetData
+from millstream.model.metadata_store import Create, Delete, Done, Node, Operation, SetData
 from millstream.model.topic import TopicPartition
+from millstream.runtime.controlling import partition_writes
 from millstream.runtime.controlling.metadata_pushes import MAX_RETRY_MS
 from millstream.runtime.controlling.replica_control import ElectionType, Move
 
@@ -416,19 +420,21 @@ def test_a_smaller_min_isr_drops_eligible_leader_replicas() -> None:
 # --- in-sync replicas ----------------------------------------------------------------------------
 
 
-def propose(site: Site, sender: int, isr: tuple[int, ...], name: str = "t") -> object:
-    state = site.controller.state(name)
+def wanted_isr(site: Site, isr: tuple[int, ...], name: str = "t", *, index: int = 0) -> WantedIsr:
+    """Return what a leader proposes that knows what the controller knows."""
+    state = site.controller.state(name, index)
     topic = site.controller.local.cache.topic(name)
     assert topic is not None
-    epochs = {each: member.local.broker_epoch or 0 for each, member in site.members.items()}
-    wanted = WantedIsr(
-        topic.topic_id,
-        0,
-        state.leader_epoch,
-        state.partition_epoch,
-        [IsrMember(BrokerId(each), epochs[each]) for each in isr],
-    )
-    done = site.controller.decisions.replicas.propose(BrokerId(sender), epochs[sender], [wanted])
+    members = [
+        IsrMember(BrokerId(each), site.members[each].local.broker_epoch or 0) for each in isr
+    ]
+    return WantedIsr(topic.topic_id, index, state.leader_epoch, state.partition_epoch, members)
+
+
+def propose(site: Site, sender: int, isr: tuple[int, ...], name: str = "t") -> object:
+    epoch = site.members[sender].local.broker_epoch or 0
+    wanted = [wanted_isr(site, isr, name)]
+    done = site.controller.decisions.replicas.propose(BrokerId(sender), epoch, wanted)
     site.settle()
     (result,) = done.result()
     return result
@@ -646,6 +652,66 @@ def test_a_new_controller_goes_on_with_a_move() -> None:
     assert site.controller.state("t").replicas == (2, 3, 4)
 
 
+def fall_after(member: Member, writes: int) -> None:
+    """Let a controller carry out so many writes, and vanish with the next one."""
+    store, multi, done = member.store, member.store.multi, itertools.count()
+
+    def carry_out(operations: Sequence[Operation]) -> Deferred[tuple[Done, ...]]:
+        if next(done) < writes:
+            return multi(operations)
+        if not member.killed:
+            member.killed = True
+            member.controller_state.end_term()
+            member.registration.stop()
+            store.vanish()
+        return Deferred()
+
+    store.multi = carry_out  # type: ignore[method-assign]  # of this one store
+
+
+@pytest.mark.parametrize("writes", range(16))
+def test_a_move_that_is_written_in_parts_leaves_no_half_of_a_partition(
+    writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the replicas and the state of a partition its leader might be no replica of it, and
+    brokers would not hear of the others: the partition epoch is the one that they know.
+    """
+    site = three()
+    for number in (4, 5):
+        site.add(number)
+    created = site.controller.decisions.topics.create_topics(
+        [NewTopic("t", assignments=[(each, (2, 3, 4)) for each in range(6)])]
+    )
+    site.settle()
+    assert not isinstance(created.result()[0], KafkaError)
+    for module in ("controller_events", "partition_writes"):
+        monkeypatch.setattr(f"millstream.runtime.controlling.{module}.MAX_MULTI_BYTES", 1_500)
+    monkeypatch.setattr(f"{partition_writes.__name__}.LEAST_STATES_BYTES", 400)
+    before = [site.controller.state("t", each) for each in range(6)]
+    fallen = site.controller
+    fall_after(fallen, writes)
+    moves = [Move(TopicPartition("t", each), (3, 4, 5)) for each in range(6)]
+    fallen.decisions.replicas.move(moves)
+    site.settle(500)
+    if not fallen.killed:
+        assert writes > 1, "it is written in several parts"
+        wanted = [wanted_isr(site, (2, 3, 4, 5), index=each) for each in range(6)]
+        leader = site.members[2]
+        assert leader.local.broker_epoch is not None
+        fallen.decisions.replicas.propose(leader.id, leader.local.broker_epoch, wanted)
+        site.settle(500)
+    if not fallen.killed:
+        fallen.kill()
+    site.settle(5_000)
+    for index in range(6):
+        state = site.controller.state("t", index)
+        assert state.leader in state.replicas
+        assert set(state.isr) <= set(state.replicas)
+        if state.replicas != before[index].replicas:
+            assert state.partition_epoch > before[index].partition_epoch
+            assert state.leader_epoch > before[index].leader_epoch
+
+
 # --- what a fallen controller began --------------------------------------------------------------
 
 
@@ -666,6 +732,39 @@ def test_a_creation_and_a_deletion_that_were_cut_short_are_finished() -> None:
     state = site.controller.state("half-made")
     assert (state.leader, state.isr, state.partition_epoch) == (2, (2, 3), 0)
     assert tree.nodes[paths.state("half-made", 0)].version == 0
+
+
+def test_a_controller_that_was_followed_while_it_read_publishes_nothing() -> None:
+    """It does not know of the topics that were created since: it would delete its logs of them."""
+    site = three()
+    slow = site.members[2]
+    get_all, count = slow.store.get_all, itertools.count(1)
+    reading: list[Callable[[], None]] = []
+
+    def read_late(wanted: Sequence[str]) -> Deferred[Mapping[str, Node]]:
+        found = get_all(wanted)
+        if slow.election.wins == 0 or next(count) != 2:
+            return found
+        answer: Deferred[Mapping[str, Node]] = Deferred()
+        reading.append(lambda: answer.complete(found.result()))
+        return answer
+
+    slow.store.get_all = read_late  # type: ignore[method-assign]  # of this one store
+    site.members[1].kill()
+    site.settle()
+    assert reading, "broker 2 is elected, knows the names of all topics, and reads them"
+    registered = site.members[3].election.registered
+    assert registered is not None
+    site.members[3].election.replace(registered)
+    site.settle()
+    assert site.controller.id == 3
+    site.create("t", (3, 2))
+    assert slow.heard.created == ["t"]
+    reading[0]()
+    site.settle()
+    assert slow.heard.deleted == []
+    assert slow.local.cache.topic("t") is not None
+    assert slow.local.cache.controller_id == 3
 
 
 # --- registration ------------------------------------------------------------------------------
