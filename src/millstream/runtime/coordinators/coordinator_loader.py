@@ -22,7 +22,7 @@ from millstream.storage.file_slice import FileSlice
 from millstream.storage.log import Log
 
 if TYPE_CHECKING:
-    from millstream.runtime.coordinators.coordinator_shard import Shard
+    from millstream.runtime.coordinators.shard import Shard
 
 SLICE_BYTES: Final = 256 * 1024
 

@@ -21,7 +21,6 @@ from millstream.model.producer import NO_SEQUENCE
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_shard import (
     RequestSender,
-    S,
     ShardDriver,
     State,
 )
@@ -30,6 +29,7 @@ from millstream.runtime.coordinators.coordinator_writes import (
     Verification,
     coordinator_error,
 )
+from millstream.runtime.coordinators.shard import S
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition

@@ -33,23 +33,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from millstream.coordinator.result import (
     Answer,
     BackgroundTask,
     Continuation,
-    CoordinatorRecord,
     Instant,
     OutboundRequest,
     Result,
-    TopicChange,
     TransactionProducer,
 )
 from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError, StorageError
 from millstream.model.offsets import Offset
 from millstream.model.producer import NO_PRODUCER_ID
 from millstream.protocol.message import Request, Response
@@ -61,6 +59,7 @@ from millstream.runtime.coordinators.coordinator_writes import (
     Verification,
     coordinator_error,
 )
+from millstream.runtime.coordinators.shard import S
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
 
@@ -71,49 +70,6 @@ R = TypeVar("R")
 RequestSender: TypeAlias = Callable[[BrokerId, Request, int], "Deferred[Response]"]
 """Sends a request to a broker, with its time-out in milliseconds; see ``BrokerChannel.send``."""
 
-
-class Shard(Protocol):
-    """A coordinator's state machine: what it offers to its driver. It does no I/O and knows no
-    clock. Kafka: ``CoordinatorShard``.
-    """
-
-    @property
-    def next_deadline_ms(self) -> float | None:
-        """When :meth:`expire` has something to do, on the monotonic clock."""
-
-    def decode(self, key: bytes, value: bytes | None) -> CoordinatorRecord | None:
-        """Read a stored record; None for one that means nothing here."""
-
-    def replay(
-        self, record: CoordinatorRecord, *, record_offset: int, producer_id: int = -1
-    ) -> None:
-        """Apply a record that is in the log, or is about to be."""
-
-    def end_transaction(self, producer_id: int, *, committed: bool) -> None:
-        """Apply the marker that ends a producer's transaction."""
-
-    def expire(self, now: Instant) -> Result[None]:
-        """Do what the deadlines that have passed ask for."""
-
-    def postpone(self, by_ms: float) -> None:
-        """Move every deadline later: for so long no request was taken."""
-
-    def topic_changed(self, change: TopicChange, now: Instant) -> Result[None]:
-        """Take note of a topic that was created or deleted."""
-
-    def on_loaded(self, now: Instant) -> Result[None]:
-        """Begin to serve what the log says."""
-
-    def on_suspended(self, now: Instant) -> Result[None]:
-        """Answer everybody who waits: another broker may be the coordinator. State is kept, for
-        this broker may go on.
-        """
-
-    def on_unloaded(self) -> Result[None]:
-        """Answer everybody who waits: they have to look for another coordinator."""
-
-
-S = TypeVar("S", bound=Shard)
 
 _FINAL_ERRORS: Final = frozenset(
     {
@@ -421,9 +377,8 @@ class ShardDriver(Generic[S]):
             if self._shard is shard and self.state is State.LOADING:
                 try:
                     records = outcome.result()
-                except MillstreamError as error:
-                    log.critical("cannot load the coordinator of %s: %s", self._name, error)
-                    self.close()
+                except Exception as error:
+                    self._not_loaded(error)
                 else:
                     log.info("loaded the coordinator of %s: %d records", self._name, records)
                     self._activate(end)
@@ -431,6 +386,15 @@ class ShardDriver(Generic[S]):
 
         loaded.on_done(finish)
         return started
+
+    def _not_loaded(self, error: Exception) -> None:
+        """Serve nothing: the records cannot be read. A disk that fails goes offline, so that other
+        replicas lead what lies there.
+        """
+        log.critical("cannot load the coordinator of %s: %s", self._name, error)
+        if not isinstance(error, MillstreamError) or isinstance(error, StorageError):
+            self.partition.refusal_after(error, ErrorCode.CORRUPT_MESSAGE)
+        self.close()
 
     def close(self) -> None:
         """Serve no more; everybody who waits is told to look for another coordinator."""

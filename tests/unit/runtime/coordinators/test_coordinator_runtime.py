@@ -409,6 +409,29 @@ def test_a_record_that_cannot_be_read_stops_the_shard(
     assert "cannot load the coordinator of __consumer_offsets-0" in caplog.text
 
 
+@pytest.mark.parametrize(("error", "is_of_disk"), [(OSError(5, "no"), True), (KeyError(0), False)])
+def test_a_read_that_fails_while_records_are_loaded_stops_the_shard(
+    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch, error: Exception, is_of_disk: bool
+) -> None:
+    """A shard that loads for ever would keep its clients asking for ever."""
+    site = open_site()
+    commit(site, 1)
+    site.clock.settle()
+    site = open_site()
+    site.offload.held = True
+    site.groups.start()
+    assert error_of(commit(site, 2)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    def read(_piece: FileSlice) -> bytes:
+        raise error
+
+    monkeypatch.setattr(FileSlice, "read", read)
+    site.offload.held = False
+    site.offload.release()
+    assert error_of(commit(site, 3)) is ErrorCode.NOT_COORDINATOR
+    assert bool(site.failed_directories) == is_of_disk
+
+
 # Groups
 
 
