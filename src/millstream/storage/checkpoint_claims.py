@@ -1,12 +1,16 @@
-"""The recovery points and log starts of one log directory, and the checkpoints that hold them.
+"""The recovery points, log starts and high watermarks of one log directory, and the checkpoints
+that hold them.
 
 Everything in a log below its recovery point is on disk for certain, and after a crash recovery
 begins there. Below its log start nothing is kept; a log that is found to end before it begins anew
-there. The files ``recovery-point-offset-checkpoint`` and ``log-start-offset-checkpoint`` say so for
-all logs of the directory. A value that is too small costs time; one that is too large costs
-records: what a recovery point skips is never looked at, and what lies below a log start is dropped.
-So a log that is cut back below what a file says, or made anew under its name, has that file written
-anew before anything else happens to it (Kafka: ``LogManager.truncateTo``, for recovery points).
+there. Below its high watermark everything is committed, as far as the log goes. The files
+``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
+``replication-offset-checkpoint`` say so for all logs of the directory. A value that is too small
+costs time; one that is too large costs records: what a recovery point skips is never looked at,
+what lies below a log start is dropped, and below a high watermark consumers read what other
+replicas may not have, once a log that was cut (after an unclean election) has grown again. So a
+log that is cut back below what a file says, or made anew under its name, has that file written anew
+before anything else happens to it (Kafka: ``LogManager.truncateTo``, for recovery points).
 
 What a file says of a log, or will say once the writes that are planned have run, is the log's
 *claim*. :meth:`CheckpointClaims.lower` makes it due that a claim goes down;
@@ -22,7 +26,12 @@ from functools import partial
 
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
-from millstream.storage.checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, format_offsets
+from millstream.storage.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    format_offsets,
+)
 from millstream.storage.files import FileSystem, replace_file
 
 Offsets = dict[TopicPartition, Offset]
@@ -145,22 +154,24 @@ class OffsetClaims:
 
 
 class CheckpointClaims:
-    """Both files of one log directory."""
+    """The three files of one log directory."""
 
-    __slots__ = ("log_starts", "recovery_points")
+    __slots__ = ("_all", "high_watermarks", "log_starts", "recovery_points")
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self.recovery_points = OffsetClaims(file_system, f"{directory}/{RECOVERY_POINTS}")
         self.log_starts = OffsetClaims(file_system, f"{directory}/{LOG_START_OFFSETS}")
+        self.high_watermarks = OffsetClaims(file_system, f"{directory}/{HIGH_WATERMARKS}")
+        self._all = (self.recovery_points, self.log_starts, self.high_watermarks)
 
     def lower(self, topic_partition: TopicPartition, offset: Offset) -> bool:
-        """Make it due that neither file says more than ``offset`` of a log; False where none does
+        """Make it due that no file says more than ``offset`` of a log; False where none does
         already and nothing is due.
         """
-        is_point_due = self.recovery_points.lower(topic_partition, offset)
-        return self.log_starts.lower(topic_partition, offset) or is_point_due
+        due = [each.lower(topic_partition, offset) for each in self._all]
+        return any(due)
 
     def settle(self) -> None:
         """Write what is due, durably; do nothing where nothing is. Any thread. Raises OSError."""
-        self.recovery_points.settle()
-        self.log_starts.settle()
+        for each in self._all:
+            each.settle()

@@ -17,7 +17,6 @@ from millstream.storage.checkpoint import (
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
     CorruptCheckpointError,
-    format_offsets,
     parse_offsets,
 )
 from millstream.storage.directory import (
@@ -51,7 +50,6 @@ class LogDirectory:
         self._claims = environment.checkpoint_claims(path)
         self.path = path
         self._lock: Lock | None = None
-        self._written: dict[str, str] = {}
         self.had_clean_shutdown = False
         """True if the last process that wrote here closed every log cleanly."""
         self.recovery_points: dict[TopicPartition, Offset] = {}
@@ -81,6 +79,7 @@ class LogDirectory:
             self.log_start_offsets = self._read_offsets(LOG_START_OFFSETS)
             self._claims.log_starts.found(self.log_start_offsets)
             self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+            self._claims.high_watermarks.found(self.high_watermarks)
             self.cleaned_up_to = self._read_offsets(CLEANER_OFFSETS)
             self._take_marker()
         except BlockingIOError as error:
@@ -142,13 +141,15 @@ class LogDirectory:
         write_starts = claims.log_starts.plan(
             self._with_left_alone(log_start_offsets, self.log_start_offsets)
         )
-        watermarks = self._with_left_alone(high_watermarks, self.high_watermarks)
+        write_watermarks = claims.high_watermarks.plan(
+            self._with_left_alone(high_watermarks, self.high_watermarks)
+        )
 
         def write() -> None:
             try:
                 write_points()
                 write_starts()
-                self._write_offsets(HIGH_WATERMARKS, watermarks)
+                write_watermarks()
             except OSError as error:
                 raise StorageError(self.path, f"checkpoint failed: {error}") from error
 
@@ -208,9 +209,3 @@ class LogDirectory:
             # Recovery then begins at the start of every log, which is slower and equally safe.
             _log.warning("%s is not used: %s", self._file(name), error)
             return {}
-
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        text = format_offsets(offsets)
-        if self._written.get(name) != text:
-            replace_file(self._file_system, self._file(name), text.encode("utf-8"))
-            self._written[name] = text

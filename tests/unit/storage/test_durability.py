@@ -478,3 +478,40 @@ def test_a_log_start_that_was_planned_before_a_cut_is_not_written_after_it(
     flush(log)
     write()
     assert read_values(after_a_power_loss(storage), 17) == [(17, b"after")]
+
+
+def after_a_kill(storage: Storage) -> Log:
+    """Return the log as a process finds it whose predecessor was killed: what it wrote is there."""
+    again = LogManager(["/data"], LogEnvironment(file_system=storage.files), broker_id=1)
+    storage.manager.give_back()
+    again.lock()
+    again.start(config_of=lambda _, __: SMALL, now_ms=NOW_MS)
+    log = again.get(ORDERS)
+    assert log is not None
+    return log
+
+
+def test_a_log_that_was_cut_below_its_high_watermark_does_not_commit_what_follows(
+    storage: Storage,
+) -> None:
+    """After an unclean election. What comes in its place is committed when the leader says so."""
+    log = filled(storage)
+    log.offsets.update_high_watermark(40)
+    storage.manager.checkpoint()
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
+    for each in range(23):
+        append(log, b"%d" % each, commit=False)
+    log = after_a_kill(storage)
+    assert (log.high_watermark, log.log_end_offset) == (17, 40)
+
+
+def test_a_high_watermark_that_was_planned_before_a_cut_is_not_written_after_it(
+    storage: Storage,
+) -> None:
+    log = filled(storage)
+    log.offsets.update_high_watermark(40)
+    write = storage.manager.checkpoint_plan()
+    log.truncation.truncate_to(17, now_ms=NOW_MS)
+    append(log, b"after", commit=False)
+    write()
+    assert after_a_kill(storage).high_watermark == 17
