@@ -18,6 +18,7 @@ from tests.unit.storage.support import (
     append,
     close,
     create_log,
+    look_up_time,
     read_batches,
     read_values,
     reopen,
@@ -142,7 +143,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "log"))
     @rule(time=times)
     def look_up_by_time(self, time: int) -> None:
-        found = self.log.reader.offset_for_timestamp(NOW_MS + time)
+        found = look_up_time(self.log, NOW_MS + time)
         expected = next(
             (n for n in range(self.start, len(self.records))
              if self.records[n].timestamp >= NOW_MS + time),

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.unit.storage.support import NOW_MS, append, close, create_log, read_values, reopen
+from tests.unit.storage.support import (
+    NOW_MS,
+    append,
+    close,
+    create_log,
+    look_up_time,
+    read_values,
+    reopen,
+)
 
 from millstream.config.topic import TopicConfig
 from millstream.records.compression import Codec
@@ -81,7 +89,7 @@ def test_any_cut_and_any_garbage(
         close(log)
         log = reopen(root, CONFIG)
         assert read_values(log) == list(enumerate([*records, b"next"]))
-        found = log.reader.offset_for_timestamp(NOW_MS)
+        found = look_up_time(log, NOW_MS)
         assert found is not None
         assert found.offset == 0
 

@@ -9,6 +9,7 @@ import random
 import pytest
 from tests.unit.runtime.log_site import LogSite, Outcomes
 from tests.unit.runtime.logs.test_replica_mover import values
+from tests.unit.storage.support import look_up_time
 
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
@@ -91,9 +92,9 @@ class Run:
         return [
             (log.log_start_offset, log.log_end_offset, self.partition.high_watermark),
             values(self.partition),
-            [log.reader.offset_for_timestamp(time) for time in times],
+            [look_up_time(log, time) for time in times],
             # As in Kafka it can lie below a log start inside a segment, which segments decide.
-            log.reader.offset_of_max_timestamp() if log.log_start_offset == 0 else None,
+            look_up_time(log, None) if log.log_start_offset == 0 else None,
             [log.epoch_for_offset(o) for o in range(log.log_start_offset, log.log_end_offset)],
             [(p.producer_id, p.last_sequence) for p in log.producers.active()],
         ]

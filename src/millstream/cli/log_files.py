@@ -20,9 +20,9 @@ from millstream.storage.directory import (
     parse_directory_name,
     parse_file_name,
 )
-from millstream.storage.files import lock_holder
 from millstream.storage.log_directory import LOCK_FILE
 from millstream.storage.meta_properties import FILE_NAME as META_PROPERTIES
+from millstream.storage.record_lock import lock_holder
 
 DirectoryArgument: TypeAlias = Annotated[
     Path,

@@ -27,7 +27,7 @@ from millstream.server.keeper_process import socket_in
 from millstream.server.log_format import configure_log, of_process
 from millstream.server.log_outlet import LogOutlet
 from millstream.server.supervisor import Child, Program, Supervisor, Watcher
-from millstream.storage.files import LocalLock
+from millstream.storage.record_lock import LocalLock
 
 if TYPE_CHECKING:
     from millstream.cli.serve_console import ConsoleBeside

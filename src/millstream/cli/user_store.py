@@ -35,8 +35,8 @@ def add_to_directory(
     CommandFailedError while a broker uses it.
     """
     from millstream.sqlite.database import Database
-    from millstream.storage.files import LocalLock
     from millstream.storage.log_directory import LOCK_FILE
+    from millstream.storage.record_lock import LocalLock
 
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:

@@ -129,19 +129,3 @@ class LogReader:
             return ReadAhead(self._local.directory.parent, cold)
         except OSError as error:
             raise self._local.failure(error) from error
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """Return the first record at or after ``timestamp``; None when all are older. It waits for
-        the disk. Raises StorageError; CorruptLogError.
-        """
-        found = self.look_up(TimestampLookup(timestamp))
-        assert not isinstance(found, ReadAhead)
-        return found
-
-    def offset_of_max_timestamp(self) -> TimestampOffset | None:
-        """Return the first record with the largest timestamp; None in a log without any. It waits
-        for the disk. Raises StorageError; CorruptLogError.
-        """
-        found = self.look_up(TimestampLookup(None))
-        assert not isinstance(found, ReadAhead)
-        return found

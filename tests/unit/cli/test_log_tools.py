@@ -19,7 +19,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import Batch
 from millstream.records.log_entries import iter_log_entries
 from millstream.storage.checkpoint import format_offsets
-from millstream.storage.files import lock_holder
+from millstream.storage.record_lock import lock_holder
 
 DATA = Path(__file__).parents[2] / "data"
 Captured = pytest.CaptureFixture[str]
@@ -59,7 +59,7 @@ def objects(capfd: Captured) -> list[dict[str, object]]:
 def locked(kafka: Path) -> Iterator[int]:
     """Another process holds the lock of the directory; its id."""
     script = (
-        "import sys, time; from millstream.storage.files import LocalLock;"
+        "import sys, time; from millstream.storage.record_lock import LocalLock;"
         f"lock = LocalLock({str(kafka / '.lock')!r}); print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:

@@ -20,7 +20,7 @@ from millstream.security.sasl.scram_credential import (
     parse_credential,
 )
 from millstream.sqlite.database import Database
-from millstream.storage.files import LocalLock
+from millstream.storage.record_lock import LocalLock
 
 
 def test_a_password_comes_from_a_file_the_environment_or_the_input(

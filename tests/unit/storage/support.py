@@ -19,7 +19,13 @@ from millstream.records.record import Record, read_records
 from millstream.storage.directory import PartitionDirectory
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.loader import LoadOptions
-from millstream.storage.log import AppendResult, Log
+from millstream.storage.log import (
+    AppendResult,
+    Log,
+    ReadAhead,
+    TimestampLookup,
+    TimestampOffset,
+)
 
 NOW_MS = 1_700_000_000_000
 TOPIC_PARTITION = TopicPartition("orders", 0)
@@ -108,6 +114,15 @@ def append_marker(
         timestamp_ms=NOW_MS,
     )
     return log.appender.append_marker(marker, leader_epoch=0, now_ms=NOW_MS)
+
+
+def look_up_time(log: Log, timestamp: int | None) -> TimestampOffset | None:
+    """Return the first record at or after a timestamp, for None the first with the largest one; it
+    waits for the disk.
+    """
+    found = log.reader.look_up(TimestampLookup(timestamp))
+    assert not isinstance(found, ReadAhead)
+    return found
 
 
 def read_batches(log: Log, offset: int, max_bytes: int = WHOLE) -> list[Batch]:

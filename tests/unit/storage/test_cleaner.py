@@ -20,6 +20,7 @@ from tests.unit.storage.support import (
     close,
     create_log,
     files_of,
+    look_up_time,
     read_batches,
     read_values,
     reopen,
@@ -364,7 +365,7 @@ def test_small_segments_become_one(tmp_path: Path) -> None:
     log.appender.roll(now_ms=NOW_MS)
     clean(log, end)
     assert log.segment_base_offsets == [0, 101]
-    found = log.reader.offset_for_timestamp(NOW_MS)
+    found = look_up_time(log, NOW_MS)
     assert found is not None
     assert found.offset == 96
 

@@ -13,6 +13,7 @@ from tests.unit.storage.support import (
     append,
     close,
     create_log,
+    look_up_time,
     place,
     read_batches,
     read_values,
@@ -294,16 +295,16 @@ def test_damaged_indexes_are_rebuilt_and_answer_the_same(
         log.appender.roll(now_ms=NOW_MS)
         append(log, b"last")
     values = read_values(log)
-    times = [log.reader.offset_for_timestamp(NOW_MS + n) for n in range(70)]
-    largest = log.reader.offset_of_max_timestamp()
+    times = [look_up_time(log, NOW_MS + n) for n in range(70)]
+    largest = look_up_time(log, None)
     close(log)
     directory = tmp_path / "orders-0"
     before = {path.name: path.read_bytes() for path in directory.glob("0*0.*index")}
     for path in directory.glob(f"{0:020d}*{extension}"):
         damage(path)
     log = reopen(tmp_path, ONE_SEGMENT)
-    assert log.reader.offset_of_max_timestamp() == largest
-    assert [log.reader.offset_for_timestamp(NOW_MS + n) for n in range(70)] == times
+    assert look_up_time(log, None) == largest
+    assert [look_up_time(log, NOW_MS + n) for n in range(70)] == times
     for offset in range(0, 100, 7):
         assert read_values(log, offset) == values[offset:]
     append(log, b"more")

@@ -10,6 +10,7 @@ from tests.unit.storage.support import (
     append,
     append_marker,
     create_log,
+    look_up_time,
     read_batches,
     reopen,
     values_batch,
@@ -45,7 +46,7 @@ def disorderly(root: Path, seed: int, count: int = 120) -> tuple[Log, list[int]]
 def test_finds_the_first_record_at_or_after_a_time(tmp_path: Path) -> None:
     log, times = disorderly(tmp_path, 1)
     for timestamp in [*times, NOW_MS - 1, NOW_MS + 500, max(times) + 1, 0]:
-        assert offset_of(log.reader.offset_for_timestamp(timestamp)) == scan_for(log, timestamp)
+        assert offset_of(look_up_time(log, timestamp)) == scan_for(log, timestamp)
 
 
 def test_finds_the_same_after_a_restart_and_after_deleted_records(tmp_path: Path) -> None:
@@ -54,48 +55,48 @@ def test_finds_the_same_after_a_restart_and_after_deleted_records(tmp_path: Path
     expected = {timestamp: scan_for(log, timestamp) for timestamp in times}
     log.close()
     log = reopen(tmp_path, log_start_offset=101)
-    assert {t: offset_of(log.reader.offset_for_timestamp(t)) for t in times} == expected
+    assert {t: offset_of(look_up_time(log, t)) for t in times} == expected
 
 
 def test_names_the_epoch_of_what_it_finds(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, b"a", timestamps=[10], epoch=2)
     append(log, b"b", timestamps=[20], epoch=5)
-    assert log.reader.offset_for_timestamp(11) == TimestampOffset(20, 1, 5)
-    assert log.reader.offset_for_timestamp(21) is None
+    assert look_up_time(log, 11) == TimestampOffset(20, 1, 5)
+    assert look_up_time(log, 21) is None
 
 
 def test_the_largest_timestamp_is_the_first_that_is_as_large(tmp_path: Path) -> None:
     log, times = disorderly(tmp_path, 3)
-    found = log.reader.offset_of_max_timestamp()
+    found = look_up_time(log, None)
     assert found is not None
     assert (found.timestamp, found.offset) == (max(times), times.index(max(times)))
     log.close()
-    assert reopen(tmp_path).reader.offset_of_max_timestamp() == found
+    assert look_up_time(reopen(tmp_path), None) == found
 
 
 def test_no_record_no_time(tmp_path: Path) -> None:
     log = create_log(tmp_path)
-    assert log.reader.offset_of_max_timestamp() is None
-    assert log.reader.offset_for_timestamp(0) is None
+    assert look_up_time(log, None) is None
+    assert look_up_time(log, 0) is None
 
 
 def test_records_without_timestamps_have_the_first_as_their_newest(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, b"a", timestamps=[-1])
     append(log, b"b", timestamps=[-1])
-    found = log.reader.offset_of_max_timestamp()
+    found = look_up_time(log, None)
     assert found is not None
     assert (found.timestamp, found.offset) == (-1, 0)
-    assert log.reader.offset_for_timestamp(0) is None
+    assert look_up_time(log, 0) is None
 
 
 def test_log_append_time_is_every_records_time(tmp_path: Path) -> None:
     log = create_log(tmp_path)
     append(log, b"a", b"b", log_append_time_ms=NOW_MS)
     append(log, b"c", b"d", log_append_time_ms=NOW_MS + 10)
-    assert log.reader.offset_for_timestamp(NOW_MS + 1) == TimestampOffset(NOW_MS + 10, 2, 0)
-    assert log.reader.offset_of_max_timestamp() == TimestampOffset(NOW_MS + 10, 2, 0)
+    assert look_up_time(log, NOW_MS + 1) == TimestampOffset(NOW_MS + 10, 2, 0)
+    assert look_up_time(log, None) == TimestampOffset(NOW_MS + 10, 2, 0)
 
 
 def test_a_marker_can_be_the_answer(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_a_marker_can_be_the_answer(tmp_path: Path) -> None:
         is_transactional=True,
     )  # fmt: skip
     append_marker(log, 1, commit=True)
-    assert log.reader.offset_for_timestamp(11) == TimestampOffset(NOW_MS, 1, 0)
+    assert look_up_time(log, 11) == TimestampOffset(NOW_MS, 1, 0)
 
 
 def test_empty_segments_are_passed_over_whatever_their_file_time(tmp_path: Path) -> None:
@@ -119,6 +120,6 @@ def test_empty_segments_are_passed_over_whatever_their_file_time(tmp_path: Path)
         (directory / f"{20:020d}{extension}").write_bytes(b"")
     (directory / f"{20:020d}.log").write_bytes(bytes(later.buffer))
     log = reopen(tmp_path)
-    assert offset_of(log.reader.offset_for_timestamp(40)) == 0
-    assert log.reader.offset_for_timestamp(101) is None
+    assert offset_of(look_up_time(log, 40)) == 0
+    assert look_up_time(log, 101) is None
     assert log.log_end_offset == 21

@@ -12,6 +12,7 @@ from tests.unit.storage.support import (
     WHOLE,
     append,
     create_log,
+    look_up_time,
     read_batches,
     read_values,
     values_batch,
@@ -190,7 +191,7 @@ def test_few_open_files_are_enough_for_many_segments(tmp_path: Path, limit: int)
     slices = [read(log, offset) for offset in range(0, log.log_end_offset, 11)]
     assert len(environment.open_files) <= limit
     for timestamp in (NOW_MS - 1, NOW_MS, NOW_MS + 1):
-        found = log.reader.offset_for_timestamp(timestamp)
+        found = look_up_time(log, timestamp)
         assert (found is None) == (timestamp > NOW_MS)
     assert [value for _, value in read_values(log)][::2] == [b"%03d" % n for n in range(200)]
     for part in slices:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.memory_files import MemoryFileSystem, PowerLossError
 from tests.unit.records.test_legacy import SOURCE, TOPICS, expected
-from tests.unit.storage.support import append, read_batches
+from tests.unit.storage.support import append, look_up_time, read_batches
 
 from millstream.config.topic import TopicConfig
 from millstream.model.topic import TopicPartition
@@ -95,7 +95,7 @@ def test_look_ups_by_time_find_what_they_should(directory: Path, topic: str) -> 
     log = manager.get(TopicPartition(topic, 0))
     assert log is not None
     for record in expected(topic):
-        found = log.reader.offset_for_timestamp(record.timestamp)
+        found = look_up_time(log, record.timestamp)
         if record.timestamp >= 0:
             assert found is not None
             first = next(r for r in expected(topic) if r.timestamp >= record.timestamp)

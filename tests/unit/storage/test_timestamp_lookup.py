@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 from tests.slow_files import SlowFiles
-from tests.unit.storage.support import NOW_MS, append, close, create_log, place, reopen
+from tests.unit.storage.support import (
+    NOW_MS,
+    append,
+    close,
+    create_log,
+    look_up_time,
+    place,
+    reopen,
+)
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptLogError, StorageError
@@ -119,13 +127,13 @@ def test_what_was_read_once_is_known(log: Log, files: CountedFiles) -> None:
     end = log.log_end_offset
     answer(log, files, NOW_MS + end)
     files.forget()
-    assert log.reader.offset_for_timestamp(NOW_MS + end) is None
+    assert look_up_time(log, NOW_MS + end) is None
     assert files.opened + files.mapped == []
 
 
 def test_it_reads_up_to_the_segment_that_answers(log: Log, files: CountedFiles) -> None:
     files.forget()
-    assert offset_of(log.reader.offset_for_timestamp(NOW_MS)) == 0
+    assert offset_of(look_up_time(log, NOW_MS)) == 0
     assert of_kind(list(set(files.opened)), ".timeindex") == 1
 
 
@@ -136,7 +144,7 @@ def test_a_log_that_was_written_since_it_was_opened_is_known(
     for number in range(200):
         append(log, b"x" * 2_000, timestamps=[NOW_MS + number])
     files.forget()
-    assert log.reader.offset_for_timestamp(NOW_MS + 200) is None
+    assert look_up_time(log, NOW_MS + 200) is None
     assert files.opened + files.mapped == []
     found, by_owner = answer(log, files, NOW_MS + 199)
     assert (offset_of(found), by_owner) == (199, [])
