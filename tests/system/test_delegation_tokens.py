@@ -135,5 +135,5 @@ def test_another_user_sees_nothing_of_a_token(broker: BrokerProcess, tmp_path: P
     refused = bob.run("expire", token)
     # Without an authorizer everybody may see a token; only who may renew it may end it.
     assert refused.returncode == 1
-    assert "its owner and its renewers alone" in refused.stderr
+    assert "only its owner and its renewers" in refused.stderr
     ann("expire", token)

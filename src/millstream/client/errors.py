@@ -254,7 +254,7 @@ _ADVICE: Final[dict[ErrorCode, str]] = {
     ErrorCode.TOPIC_ALREADY_EXISTS: "Use the topic that is there, or another name.",
     ErrorCode.NON_EMPTY_GROUP: "Stop the members of the group first.",
     ErrorCode.GROUP_ID_NOT_FOUND: "Check the name of the group.",
-    ErrorCode.FENCED_INSTANCE_ID: "Give every member a group.instance.id of its own.",
+    ErrorCode.FENCED_INSTANCE_ID: "Give each member a different group.instance.id.",
     ErrorCode.INVALID_PRODUCER_EPOCH: "Close this producer: a newer one has taken its place.",
     ErrorCode.PRODUCER_FENCED: "Close this producer: a newer one has taken its place.",
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
@@ -282,8 +282,8 @@ def advice_for(error: ErrorCode) -> str:
     if known is not None:
         return known
     if error.retriable:
-        return "Try again later; the cluster is busy with something that passes."
-    return "Read the broker's message and its log; the request as it is will be refused again."
+        return "Try again later: this is a temporary state of the cluster."
+    return "Read the broker's message and its log; the same request will be refused again."
 
 
 def is_retriable(error: BaseException) -> bool:

@@ -50,9 +50,9 @@ class RenewedContext:
             try:
                 self._context = client_context(self._settings)
             except ConfigError as error:
-                log.warning("the certificates of before stay in force: %s", error)
+                log.warning("the previous certificates stay in use: %s", error)
             else:
-                log.info("certificates were read anew: %s", ", ".join(self._paths))
+                log.info("certificates were reloaded: %s", ", ".join(self._paths))
         return self._context
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:

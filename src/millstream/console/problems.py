@@ -58,7 +58,7 @@ def problem_of(error: MillstreamError | OSError, where: str) -> ProblemError:
                 409,
                 "The group has members.",
                 where,
-                "Stop them first: offsets are reset while nobody reads.",
+                "Stop them first: offsets can only be reset while the group has no members.",
             )
         if error.error in _FORBIDDEN:
             return ProblemError(

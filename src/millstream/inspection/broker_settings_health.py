@@ -197,9 +197,9 @@ def _listeners(sight: SettingsSight) -> Iterator[Finding]:
                 continue
             told = f"{listener.host}:{listener.port}"
             what = (
-                "nobody is asked who they are, and everything can be read on the way"
+                "clients are not authenticated, and everything can be read on the network"
                 if listener.protocol == "PLAINTEXT"
-                else "passwords and records can be read on the way"
+                else "passwords and records can be read on the network"
             )
             yield Finding(
                 Severity.RISK,
@@ -223,7 +223,8 @@ def _rules(sight: SettingsSight) -> Iterator[Finding]:
         yield Finding(
             Severity.NOTE,
             name,
-            f"Broker {names(without)}: no rules are kept, so whoever reaches it may do everything.",
+            f"Broker {names(without)}: without rules every client that can connect may do "
+            "everything.",
             "millstream serve --override "
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         )
@@ -235,7 +236,7 @@ def _rules(sight: SettingsSight) -> Iterator[Finding]:
         yield Finding(
             Severity.RISK,
             everyone,
-            f"Broker {names(lenient)}: whatever has no rule of its own is open to everybody.",
+            f"Broker {names(lenient)}: every resource without a rule is open to everybody.",
             _set(sight, lenient, everyone, "false"),
         )
 

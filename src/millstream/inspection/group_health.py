@@ -124,8 +124,8 @@ def _state(sight: GroupSight) -> Iterator[Finding]:
         yield Finding(
             Severity.RISK,
             sight.name,
-            f"The group rebalances ({described.state}): nobody gets partitions until every member "
-            "has joined again, for which each has its max.poll.interval.ms.",
+            f"The group rebalances ({described.state}): no member gets partitions until all "
+            "members have rejoined, for which each has max.poll.interval.ms.",
             _watch(sight),
         )
     elif described.assignment_epoch < described.group_epoch:
@@ -133,7 +133,7 @@ def _state(sight: GroupSight) -> Iterator[Finding]:
             Severity.RISK,
             sight.name,
             f"The assignment is of epoch {described.assignment_epoch}, and the group is at epoch "
-            f"{described.group_epoch}: partitions are being assigned anew.",
+            f"{described.group_epoch}: partitions are being reassigned.",
             _watch(sight),
         )
     for member in described.members:
@@ -178,7 +178,7 @@ def _offsets(sight: GroupSight) -> Iterator[Finding]:
             yield Finding(
                 Severity.NOTE,
                 topic,
-                "The group has committed offsets of a topic that is not there any more.",
+                "The group has committed offsets of a topic that no longer exists.",
                 f"millstream group delete-offsets {quoted(sight.name)} --topic {quoted(topic)}",
             )
         if topic in sight.read_topics:
@@ -195,7 +195,7 @@ def _unread(sight: GroupSight) -> Iterator[Finding]:
         yield Finding(
             Severity.BROKEN,
             sight.name,
-            f"{names(sight.leaderless)}: without a leader nobody can read.",
+            f"{names(sight.leaderless)}: without a leader nothing can be read.",
             "millstream doctor cluster",
         )
     if not sight.description.members or sight.description.state in _REBALANCING:
@@ -265,8 +265,8 @@ def _protocols(sight: GroupSight) -> Iterator[Finding]:
         yield Finding(
             Severity.NOTE,
             sight.name,
-            f"The assignor {described.assignor} is not one of Apache Kafka's: a partition that "
-            "nobody has may be its decision.",
+            f"The assignor {described.assignor} is not one of Apache Kafka's: it may leave "
+            "partitions unassigned on purpose.",
             f"millstream group describe {quoted(sight.name)}",
         )
 

@@ -37,7 +37,7 @@ def zookeeper_security(config: BrokerConfig) -> ZooKeeperSecurity:
     if config.zookeeper_set_acl and digest is None and not has_key:
         raise ConfigError(
             "zookeeper.set.acl needs zookeeper.auth.digest or, with zookeeper.ssl.client.enable, "
-            "zookeeper.ssl.keystore.location: the rules are for whoever makes a node"
+            "zookeeper.ssl.keystore.location: rules need an authenticated creator of nodes"
         )
     context = _context(config) if config.zookeeper_ssl_client_enable else None
     return ZooKeeperSecurity(context, digest, config.zookeeper_set_acl)

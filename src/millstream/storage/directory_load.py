@@ -131,7 +131,9 @@ class DirectoryLoad:
                 if isinstance(error, StorageError):
                     self.failure = error
                     return
-                _log.error("%s is left alone: %s", found.directory.path, error)
+                _log.error(
+                    "%s cannot be loaded, and is not touched: %s", found.directory.path, error
+                )
                 self.unreadable.append(found.directory)
             except Exception as error:  # raised again on the owner's thread
                 self.failure = error

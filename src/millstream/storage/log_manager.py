@@ -127,7 +127,7 @@ class LogManager:
             self._flush_recovered(load.directory)
 
     def _found_stray(self, partition_directory: PartitionDirectory) -> None:
-        _log.warning("%s belongs to no topic and is left alone", partition_directory.path)
+        _log.warning("%s belongs to no topic and is not touched", partition_directory.path)
         self._stray.append(partition_directory)
 
     def _attempt(self, directory: LogDirectory, step: Callable[[], None]) -> None:

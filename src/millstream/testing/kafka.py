@@ -366,7 +366,7 @@ class Kafka:
 
     def _refuse_without_cluster(self) -> None:
         if len(self.brokers) < 2:
-            raise TestBrokerError("a single broker has nobody to be cut from: start several")
+            raise TestBrokerError("a single broker cannot be cut from another one: start several")
 
     def _start(self, count: int) -> None:
         for index in range(count):

@@ -37,7 +37,9 @@ def test_an_unclean_election_that_replaces_loaded_records(tmp_path: Path) -> Non
         cluster[2].start()
         cluster.wait_for("clicks", {2}, leader=2)
         site.write(0, [b"%d" % -number for number in range(100, 350)])
-        with pytest.raises(DataLossError, match="cut at offset 100 by an unclean leader election"):
+        with pytest.raises(
+            DataLossError, match="truncated at offset 100 by an unclean leader election"
+        ):
             site.load()
         assert len(site.rows("offset")) == 200
         site.settings = replace(

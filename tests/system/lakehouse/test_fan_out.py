@@ -307,7 +307,7 @@ def test_names_that_are_one_in_a_catalogue(lake: Lake, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be(lake: Lake, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="columns of its own"):
+    with pytest.raises(ConfigError, match="needs its own schema file"):
         FanOut(replace(lake.settings, schema_file=tmp_path / "s.json"), land_works_locally)
     with pytest.raises(ConfigError, match="one table"):
         FanOut(replace(lake.settings, query=lambda rows: rows), land_works_locally)

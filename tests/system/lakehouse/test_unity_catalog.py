@@ -208,7 +208,7 @@ def test_a_managed_table_is_refused(site: TopicSite, unity: UnityServer) -> None
     }
     unity.ask("POST", "/tables", table)
     name = parse_table_name(f"delta:prod.{schema}.t", storage_options={"uri": unity.uri})
-    with pytest.raises(ConfigError, match="is a managed table: its catalogue makes its commits"):
+    with pytest.raises(ConfigError, match="is a managed table: only its catalogue may commit"):
         here.using(table=name).load()
 
 
@@ -219,7 +219,7 @@ def test_names_that_are_not_there(
     words = ["load", site.topic, "--bootstrap-server", site.bootstrap, "--engine", "local"]
     uri = f"uri={unity.uri}"
     for name, more, message in (
-        ("prod.no.t", [], "prod.no.t is not there. A load makes it as an external table"),
+        ("prod.no.t", [], "prod.no.t does not exist. To create it as an external table"),
         ("dev.web.t", [f"warehouse={tmp_path}"], "has no catalogue dev"),
     ):
         options = [f"--storage-option={each}" for each in (uri, *more)]

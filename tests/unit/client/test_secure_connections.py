@@ -188,7 +188,7 @@ def test_an_unknown_authority_is_final(
 ) -> None:
     broker = brokers(listener)
     other = Authority(tmp_path, "another authority")
-    with pytest.raises(TlsError, match="signed by nobody who is trusted"):
+    with pytest.raises(TlsError, match="not signed by a trusted authority"):
         topics(broker.bootstrap, **secured(other))
 
 

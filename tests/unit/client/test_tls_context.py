@@ -116,7 +116,7 @@ def test_files_that_do_not_fit_together_yet_change_nothing(
     client = RenewedContext(site.settings())
     site.own.write_text("half a fi")
     assert site.lets_in("old", client)
-    assert "the certificates of before stay in force" in caplog.text
+    assert "the previous certificates stay in use" in caplog.text
     site.own.unlink()
     assert site.lets_in("old", client)
     site.put("new")

@@ -143,7 +143,7 @@ def test_a_group_that_is_well() -> None:
                 "committed": {P0: 10, P1: 10, TopicPartition("gone", 0): 3},
             },
             Severity.NOTE,
-            "of a topic that is not there any more",
+            "of a topic that no longer exists",
             "delete-offsets g --topic gone",
         ),
         (

@@ -185,7 +185,7 @@ def test_settings_that_are_wise() -> None:
         (
             brokers(listeners="PLAINTEXT://8.8.8.8:9092"),
             Severity.RISK,
-            "PLAINTEXT at the public address 8.8.8.8:9092 is PLAINTEXT: nobody is asked",
+            "PLAINTEXT at the public address 8.8.8.8:9092 is PLAINTEXT: clients are not",
             "listeners=SASL_SSL://:9092",
         ),
         (
@@ -200,7 +200,7 @@ def test_settings_that_are_wise() -> None:
         (
             brokers(authorizer_class_name=""),
             Severity.NOTE,
-            "no rules are kept",
+            "without rules every client",
             "authorizer.class.name=",
         ),
         (

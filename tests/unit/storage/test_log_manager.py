@@ -391,7 +391,10 @@ def test_a_log_in_an_old_format_is_neither_changed_nor_called_damaged(
     manager = start(tmp_path)
     manager.close()
     assert {path.name: path.read_bytes() for path in partition.iterdir()} == found
-    assert "orders-0 is left alone: a message in format version 0" in caplog.text
+    assert (
+        "orders-0 cannot be loaded, and is not touched: a message in format version 0"
+        in caplog.text
+    )
     assert "millstream log migrate" in caplog.text
     assert "damaged" not in caplog.text
     assert "Traceback" not in caplog.text

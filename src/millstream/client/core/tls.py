@@ -317,7 +317,7 @@ def why(error: ssl.SSLError, host: str, certificate: Mapping[str, object] = {}) 
             )
         if code in _UNKNOWN_ISSUERS:
             return (
-                f"its certificate is signed by nobody who is trusted (ssl.truststore.location): "
+                f"its certificate is not signed by a trusted authority (ssl.truststore.location): "
                 f"{told}"
             )
         if code == _EXPIRED:

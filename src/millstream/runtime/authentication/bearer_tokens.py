@@ -105,7 +105,7 @@ class BearerTokens:
         setting = _jaas_setting(listener)
         options = login_options(config, listener)
         log.warning(
-            "listener %s accepts OAUTHBEARER tokens that nobody has signed: anybody can be anyone",
+            "listener %s accepts unsigned OAUTHBEARER tokens: a client can claim to be any user",
             listener,
         )
         try:

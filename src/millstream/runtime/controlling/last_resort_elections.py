@@ -164,7 +164,8 @@ class LastResortElections:
                 results[topic_partition] = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
                 continue
             log.warning(
-                "%s: nobody is known to have everything; the longest log of %s is to lead%s",
+                "%s: no replica is known to have all records; of %s the one with the longest log "
+                "will lead%s",
                 topic_partition,
                 sorted(found),
                 " (unclean)" if unclean else "",

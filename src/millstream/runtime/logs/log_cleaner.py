@@ -371,7 +371,7 @@ class LogCleaner:
 
     def _give_up(self, opened: Log, error: Exception) -> None:
         log.error(
-            "%s cannot be cleaned and is left as it is until the next start: %s",
+            "%s cannot be compacted, and is skipped until the next start: %s",
             opened.topic_partition,
             error,
             exc_info=error,

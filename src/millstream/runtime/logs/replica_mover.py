@@ -335,7 +335,7 @@ class ReplicaMover:
         moved.update_config(move.source.config)
         self._partitions.flusher.forget(partition)
         partition.flushes.release(moved)
-        log.info("%s lies in %s now", topic_partition, moved.log_directory)
+        log.info("%s has been moved to %s", topic_partition, moved.log_directory)
         outcome = self._offload.run(
             f"move {moved.log_directory}",
             self._log_manager.sync_plan([left.parent, moved.log_directory]),

@@ -215,7 +215,7 @@ class DeadLetterTopics:
         if image is None:
             if not config.errors_deadletterqueue_auto_create_topics_enable:
                 raise _refused(
-                    f"the dead-letter topic {topic} is not there, and "
+                    f"the dead-letter topic {topic} does not exist, and "
                     "errors.deadletterqueue.auto.create.topics.enable is false"
                 )
             await self._create(topic)

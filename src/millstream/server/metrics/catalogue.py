@@ -105,8 +105,8 @@ REQUEST_WAITING: Final = _histogram(
     "Requests",
     "request_waiting_seconds",
     "api",
-    "Time for which requests waited that were not answered at once: for a flush, for replicas, "
-    "for records, for a rebalance.",
+    "Waiting time of requests that were not answered at once: for a flush, for replicas, for "
+    "records, for a rebalance.",
     "kafka.network:type=RequestMetrics,name=RemoteTimeMs",
 )
 REQUEST_SENDING: Final = _histogram(

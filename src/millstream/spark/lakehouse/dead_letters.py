@@ -157,7 +157,7 @@ def _spec(settings: LoadSettings, table: Table) -> FormatSpec:
     if settings.format == "raw":
         raise ConfigError("a table of raw records has no dead letters")
     if not path.is_file():
-        raise MillstreamError(f"{path} is not there: give the schema file of the load")
+        raise MillstreamError(f"{path} does not exist: give the schema file of the load")
     held = table.schema()
     spec = replace(
         unpinned_spec(settings),

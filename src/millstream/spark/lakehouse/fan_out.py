@@ -112,7 +112,9 @@ class FanOut:
             raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
         schema = settings.schema_file
         if schema is not None and TOPIC_FIELD not in str(schema):
-            raise ConfigError(f"each topic has columns of its own: name {TOPIC_FIELD} in {schema}")
+            raise ConfigError(
+                f"each topic needs its own schema file: use {TOPIC_FIELD} in {schema}"
+            )
         self._settings = settings
         self._runner = runner
         self._on_batch = on_batch

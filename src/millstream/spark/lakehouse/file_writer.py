@@ -135,8 +135,8 @@ class FileWriter:
         if len(self._partitions) > MOST_PARTITIONS:
             raise ConfigError(
                 f"the records of one task fall into more than {MOST_PARTITIONS:,} partitions of "
-                f"{', '.join(map(str, self._rules.partition_by))}, each with a file of its own: "
-                "the table needs coarser ones, such as bucket(16, COLUMN) or day(COLUMN)"
+                f"{', '.join(map(str, self._rules.partition_by))}, and each would be a file: "
+                "use coarser ones, such as bucket(16, COLUMN) or day(COLUMN)"
             )
 
     def finish(self) -> list[DataFile]:

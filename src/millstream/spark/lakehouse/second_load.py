@@ -23,9 +23,9 @@ def check_not_loaded(table: Table, topics: Collection[str]) -> None:
         found = sorted(_topics_in(table.data_directory / path) & set(topics))
         if found:
             raise ConfigError(
-                f"{table.name} holds records of {', '.join(found)} already, from a load of another "
+                f"{table.name} already has records of {', '.join(found)}, from a load with another "
                 "name. To continue it, give its app id (load:TOPICS as they were written, "
-                "unless it had one of its own); to load them once more give a new one"
+                "unless one was set); to load the records once more give a new one"
             )
 
 

@@ -99,8 +99,8 @@ class SessionCatalog:
             found = f"{root.rstrip('/')}/{schema[0]}.db"
         if not found:
             raise ConfigError(
-                f"{'.'.join((self._name, *identifier))} is not there, and the catalogue does not "
-                "say where it would be: name the place with the storage option warehouse=URI"
+                f"{'.'.join((self._name, *identifier))} does not exist, and the catalogue has no "
+                "location for it: set the storage option warehouse=URI"
             )
         return f"{found.rstrip('/')}/{table}"
 

@@ -60,6 +60,6 @@ def refused(name: str, kind: str) -> ConfigError:
 def refused_managed(name: str) -> ConfigError:
     """Return the error for a table whose storage is the catalogue's own."""
     return ConfigError(
-        f"{name} is a managed table: its catalogue makes its commits, and nobody else may write to "
-        "its storage. Load into an external table: a name that is not there yet makes one"
+        f"{name} is a managed table: only its catalogue may commit to it. Load into an external "
+        "table: a name that does not exist yet creates one"
     )

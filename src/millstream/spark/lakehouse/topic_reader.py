@@ -91,8 +91,9 @@ class TopicReader:
         for topic_partition, end in self._replaced(epochs).items():
             read = epochs[topic_partition][1]
             text = (
-                f"the log of {topic_partition} was cut at offset {max(end, 0)} by an unclean "
-                f"leader election and written anew: {table} holds other records, up to {read}"
+                f"the log of {topic_partition} was truncated at offset {max(end, 0)} by an "
+                f"unclean leader election, and has new records: {table} has the old ones, up to "
+                f"{read}"
             )
             if self._options.fail_on_data_loss:
                 raise DataLossError(

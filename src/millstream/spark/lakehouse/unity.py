@@ -90,8 +90,8 @@ class UnityCatalog:
         schema, table = self._full_name(identifier).split(".")[1:]
         if self._warehouse is None:
             raise ConfigError(
-                f"{self._full_name(identifier)} is not there. A load makes it as an external table "
-                "in the place that the storage option warehouse=URI names, as URI/"
+                f"{self._full_name(identifier)} does not exist. To create it as an external "
+                "table, set the storage option warehouse=URI; the table is then URI/"
                 f"{schema}/{table}"
             )
         try:

@@ -31,7 +31,7 @@ _UNREADABLE: Final = {
 }
 _BEYOND: Final = {
     RECOVERY_POINTS: "a broker takes the log end",
-    LOG_START_OFFSETS: "a broker drops all of the log and begins anew at that offset",
+    LOG_START_OFFSETS: "a broker drops the whole log and starts again at that offset",
     HIGH_WATERMARKS: "a broker takes the log end",
     CLEANER_OFFSETS: "a broker compacts the log from its start",
 }

@@ -149,7 +149,7 @@ def refusals(authority: Authority) -> Iterator[tuple[str, ssl.SSLContext, ssl.SS
     other = Authority(authority.directory, "another authority")
     good = server_context(*authority.issue("good", [HOST]))
     yield "host name", good, trusting(authority), "is not for other.example"
-    yield "authority", good, trusting(other), "signed by nobody who is trusted"
+    yield "authority", good, trusting(other), "not signed by a trusted authority"
     old = authority.issue("old", ["other.example"], age=timedelta(9), life=timedelta(2))
     yield "expired", server_context(*old), trusting(authority), "has expired"
     old_only = ssl.create_default_context(cafile=authority.path)

@@ -263,7 +263,7 @@ def test_a_damaged_log_is_not_tried_again_and_the_others_go_on(
     cleaned.cleaner.start()
     cleaned.site.clock.advance(5000)
     assert set(cleaned.checkpoint()) == {TopicPartition("t", 1)}
-    assert len([r for r in caplog.records if "cannot be cleaned" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "cannot be compacted" in r.getMessage()]) == 1
 
 
 def test_a_disk_that_fails_takes_its_directory_offline() -> None:

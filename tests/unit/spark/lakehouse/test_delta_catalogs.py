@@ -135,7 +135,7 @@ def test_a_topic_in_the_name(server: UnityTwin) -> None:
 @pytest.mark.parametrize(
     ("listed", "message"),
     [
-        ({"table_type": "MANAGED"}, "prod.web.clicks is a managed table: its catalogue makes its"),
+        ({"table_type": "MANAGED"}, "prod.web.clicks is a managed table: only its catalogue may"),
         ({"properties": {"delta.feature.catalogManaged": "supported"}}, "is a managed table"),
         ({"table_type": "METRIC_VIEW"}, "prod.web.clicks is a metric view in its catalogue"),
         ({"data_source_format": "PARQUET"}, "prod.web.clicks is a table of format PARQUET"),

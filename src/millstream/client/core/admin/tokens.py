@@ -152,12 +152,12 @@ class DelegationTokens(Routing):
 _WHY: Final = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "the brokers have no delegation.token.secret.key",
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: (
-        "it takes a user who has authenticated, and not with a token"
+        "the user must be authenticated, but not with a token"
     ),
     ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: (
-        "a token of somebody else takes CreateTokens on that user"
+        "a token for another user needs CreateTokens on that user"
     ),
-    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "its owner and its renewers alone may do that",
+    ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "only its owner and its renewers may do that",
     ErrorCode.POLICY_VIOLATION: "this user has as many tokens as the brokers allow",
 }
 """What the answers leave out, which have a code and no words."""

@@ -177,7 +177,7 @@ class WakeupError(ClientError):
 class ConcurrentUseError(ClientError):
     """Another thread or task is already waiting in a poll of this consumer."""
 
-    advice = "Give each thread or task a consumer of its own; only wakeup is for any of them."
+    advice = "Use one consumer for each thread or task; only wakeup may be called from others."
 
     def __init__(self) -> None:
         super().__init__(

@@ -250,7 +250,7 @@ class GroupCommits:
             if error.error is ErrorCode.REBALANCE_IN_PROGRESS:
                 raise RebalanceInProgressError from error
             if error.error in _OF_MEMBERS:
-                raise CommitFailedError("the group has members of its own") from error
+                raise CommitFailedError("the group has members") from error
             raise
 
     async def committed(

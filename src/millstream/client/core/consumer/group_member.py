@@ -183,7 +183,7 @@ class GroupMember:
         self._era += 1
         self.group = group._replace(generation_id=-1, member_id="")
         self._wanted = False
-        self._rejoin_reason = "the consumer subscribes anew"
+        self._rejoin_reason = "the consumer has a new subscription"
         self._needs_prepare = True
         if (
             group.member_id

@@ -182,5 +182,5 @@ def _target(reference: str, place: _Place) -> tuple[Any, _Place]:
         elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
             found = found[int(key)]
         else:
-            raise ConfigError(f"the JSON Schema refers to {reference}, which is not there")
+            raise ConfigError(f"the JSON Schema refers to {reference}, which does not exist")
     return found, replace(place, document=document)
