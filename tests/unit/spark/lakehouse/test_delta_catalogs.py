@@ -153,7 +153,7 @@ def test_what_a_load_cannot_write_to(
 def test_a_name_that_is_not_there_and_no_place_for_it(server: UnityTwin) -> None:
     table = open_merge_table(named(server))
     assert not table.exists()
-    with pytest.raises(ConfigError, match=r"prod\.web\.clicks is not there\. .* warehouse=URI"):
+    with pytest.raises(ConfigError, match=r"prod\.web\.clicks does not exist\. .* warehouse=URI"):
         table.create(LAYOUT)
 
 
