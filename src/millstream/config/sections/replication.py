@@ -119,7 +119,7 @@ class ReplicationSettings(Config):
         None,
         None,
         "With `org.apache.kafka.common.replica.RackAwareReplicaSelector` a consumer with a rack "
-        "reads from the replica in that rack; with any other selector it reads from the leader.",
+        "reads from an in-sync replica there; with any other selector it reads from the leader.",
     )
     controlled_shutdown_enable: bool = boolean(
         "controlled.shutdown.enable",
