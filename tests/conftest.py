@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests import examples
 from tests.broker_process import BrokerProcess
+from tests.spreading import spread
 
 from millstream.records import kernel
 from millstream.sqlite.database import Database
@@ -50,17 +51,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spread the files whose tests wait for processes evenly among those whose tests compute, so
     that the workers of a whole run have both at any time.
     """
-    files: dict[bool, list[list[pytest.Item]]] = {True: [], False: []}
-    for _, of_file in itertools.groupby(items, key=lambda item: item.path):
-        tests = list(of_file)
-        waits = any(tests[0].iter_markers("system")) or any(tests[0].iter_markers("interop"))
-        files[waits].append(tests)
-    placed = [
-        ((number + 0.5) / len(group), tests)
-        for group in files.values()
-        for number, tests in enumerate(group)
-    ]
-    items[:] = [item for _, tests in sorted(placed, key=lambda each: each[0]) for item in tests]
+    waiting: list[list[pytest.Item]] = []
+    computing: list[list[pytest.Item]] = []
+    for _, tests in itertools.groupby(items, key=lambda item: item.path):
+        of_file = list(tests)
+        waits = any(of_file[0].iter_markers("system")) or any(of_file[0].iter_markers("interop"))
+        (waiting if waits else computing).append(of_file)
+    items[:] = itertools.chain(*spread(waiting, computing))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
