@@ -30,8 +30,7 @@ test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/run_tests.py -n 4 -m 'not spark and not long'
-	$(BIN)/python tools/run_tests.py -n 2 --dist loadfile -m 'spark and not long'
+	$(BIN)/python tools/run_tests.py -n 4 -m 'not spark and not long' --beside -m 'spark and not long'
 
 test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
 	$(BIN)/python tools/run_tests.py -n 2 -m long
@@ -62,4 +61,4 @@ wheels: $(STAMP)  ## wheels for Linux, macOS and Windows in build/wheels; the on
 	$(BIN)/python tools/build_wheels.py
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .pytest_cache_beside .hypothesis .import_linter_cache

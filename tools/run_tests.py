@@ -8,6 +8,9 @@ fails twice fails the run, so a fault that is always there is found all the same
 output names the tests that needed both attempts: each is a fault of the test or of Millstream that
 somebody should look at.
 
+``-n 4 -m "not spark" --beside -m spark`` runs pytest twice at the same time: tests of Spark share
+one JVM in one process and compute, most others are many and wait.
+
 pytest rewrites the assertions of every test file when it imports it. For all files that takes most
 of a minute of CPU, and each worker of ``-n`` would do it for itself, so they are rewritten before
 the first worker starts, on all cores, and kept in ``__pycache__``, whatever
@@ -16,13 +19,17 @@ the first worker starts, on all cores, and kept in ``__pycache__``, whatever
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 MOST = 5
@@ -30,7 +37,9 @@ DURATIONS = ("--durations=25", "--durations-min=10")
 """The slowest tests are named at the end: one that takes more than 20 s on a free machine is
 `long`."""
 TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
-LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+CACHES = (Path(".pytest_cache"), Path(".pytest_cache_beside"))
+LAST_FAILED = Path("v/cache/lastfailed")
+BESIDE = "--beside"
 TESTS = Path("tests")
 FEW = 100
 """So many files are rewritten as fast by the workers."""
@@ -38,19 +47,51 @@ FEW = 100
 
 def main(arguments: Sequence[str]) -> int:
     """Run the tests and answer pytest's exit code."""
-    LAST_FAILED.unlink(missing_ok=True)  # pytest keeps failures of tests that were not run again
+    runs = [list(arguments)]
+    if BESIDE in runs[0]:
+        place = runs[0].index(BESIDE)
+        runs = [runs[0][:place], runs[0][place + 1 :]]
     rewrite(stale())
-    code = _pytest(*DURATIONS, *arguments)
-    if code != TESTS_FAILED:
+    codes = run_beside(runs)
+    code = next((each for each in codes if each), 0)
+    if not code or any(each not in (0, TESTS_FAILED) for each in codes):
         return code
-    failed = sorted(json.loads(LAST_FAILED.read_text()))
+    failed = sorted(each for cache in CACHES for each in last_failed(cache))
     if len(failed) > MOST:
         return code
     print(f"\nA second attempt, alone, for: {len(failed)}", *failed, sep="\n  ", flush=True)
-    code = _pytest(*failed)
+    code = _pytest(*failed).wait()
     if code == 0:
         print("\nPassed at the second attempt only:", *failed, sep="\n  ", flush=True)
     return code
+
+
+def run_beside(runs: Sequence[Sequence[str]]) -> list[int]:
+    """Run pytest with each of the lists of arguments, all at once, and answer the exit codes. The
+    output of the first is shown as it comes, that of another when those before it have ended.
+    """
+    with contextlib.ExitStack() as files:
+        running: list[tuple[subprocess.Popen[bytes], IO[bytes] | None]] = []
+        for arguments, cache in zip(runs, CACHES, strict=False):
+            (cache / LAST_FAILED).unlink(missing_ok=True)  # pytest keeps what was not run again
+            output = files.enter_context(tempfile.TemporaryFile()) if running else None
+            options = (*DURATIONS, "-o", f"cache_dir={cache}", *arguments)
+            running.append((_pytest(*options, output=output), output))
+        codes = []
+        for process, kept in running:
+            codes.append(process.wait())
+            if kept is not None:
+                kept.seek(0)
+                print(f"\nBeside it ran: {' '.join(runs[len(codes) - 1])}", flush=True)
+                shutil.copyfileobj(kept, sys.stdout.buffer)
+                sys.stdout.flush()
+        return codes
+
+
+def last_failed(cache: Path) -> list[str]:
+    """Return the tests that failed in the run with this cache."""
+    found = cache / LAST_FAILED
+    return list(json.loads(found.read_text())) if found.exists() else []
 
 
 def stale() -> list[Path]:
@@ -85,8 +126,9 @@ def rewrite(files: Sequence[Path]) -> None:
         each.wait()
 
 
-def _pytest(*arguments: str) -> int:
-    return subprocess.run([*PYTEST, *arguments], env=_environment(), check=False).returncode
+def _pytest(*arguments: str, output: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+    errors = None if output is None else subprocess.STDOUT
+    return subprocess.Popen([*PYTEST, *arguments], env=_environment(), stdout=output, stderr=errors)
 
 
 def _environment() -> dict[str, str]:

@@ -22,7 +22,7 @@ def test_it() -> None:
 """
 
 
-def run(directory: Path, tests: dict[str, int]) -> tuple[int, str, dict[str, int]]:
+def run(directory: Path, tests: dict[str, int], *arguments: str) -> tuple[int, str, dict[str, int]]:
     """Run tests that fail so many times; the code, the output and how often each ran."""
     for name, times in tests.items():
         path = directory / name
@@ -30,11 +30,14 @@ def run(directory: Path, tests: dict[str, int]) -> tuple[int, str, dict[str, int
         path.write_text(FAILS.format(times=times))
     (directory / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
     done = subprocess.run(
-        [sys.executable, str(TOOL)], cwd=directory, capture_output=True, text=True, check=False
+        [sys.executable, str(TOOL), *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    runs = {
-        name: len((directory / name).with_suffix(".count").read_text().strip()) for name in tests
-    }
+    counts = {name: (directory / name).with_suffix(".count") for name in tests}
+    runs = {name: len(path.read_text()) if path.exists() else 0 for name, path in counts.items()}
     return done.returncode, done.stdout, runs
 
 
@@ -56,6 +59,30 @@ def test_many_failures_have_no_second_attempt(tmp_path: Path) -> None:
     code, _, runs = run(tmp_path, {f"tests/system/test_{each}.py": 1 for each in "abcdef"})
     assert code == 1
     assert set(runs.values()) == {1}
+
+
+BESIDE = ("tests/test_a.py", "--beside", "tests/test_b.py")
+
+
+def test_failures_of_both_runs_have_a_second_attempt(tmp_path: Path) -> None:
+    code, output, runs = run(tmp_path, {"tests/test_a.py": 1, "tests/test_b.py": 1}, *BESIDE)
+    assert code == 0
+    assert output.index("Beside it ran: tests/test_b.py") < output.index("A second attempt")
+    assert "only:\n  tests/test_a.py::test_it\n  tests/test_b.py::test_it" in output
+    assert runs == {"tests/test_a.py": 2, "tests/test_b.py": 2}
+
+
+@pytest.mark.parametrize("failing", ["a", "b"])
+def test_one_that_fails_twice_in_either_run_fails_both(tmp_path: Path, failing: str) -> None:
+    times = {f"tests/test_{each}.py": 2 if each == failing else 0 for each in "ab"}
+    code, _, runs = run(tmp_path, times, *BESIDE)
+    assert code == 1
+    assert runs == {name: 2 if count else 1 for name, count in times.items()}
+
+
+def test_a_run_that_has_no_tests_fails_both(tmp_path: Path) -> None:
+    code, _, _ = run(tmp_path, {"tests/test_a.py": 0, "tests/test_b.py": 0}, *BESIDE, "-k", "none")
+    assert code == 5
 
 
 def test_failures_of_an_earlier_run_are_not_run_again(tmp_path: Path) -> None:
