@@ -65,6 +65,8 @@ PASSES: Final = 30
 """Passes of the loop in which a broker without a disk ends what it has begun."""
 
 _OWN_CODE: Final = os.path.dirname(millstream.__file__)
+_OWN_MODULES: Final = f"{millstream.__name__}."
+"""Whose code is counted: by the names of modules, for what dataclasses generate has no file."""
 
 R = TypeVar("R", bound=Response)
 
@@ -98,7 +100,7 @@ class _Counter:
         def trace(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal executed
             if event == "call":
-                if not frame.f_code.co_filename.startswith(_OWN_CODE):
+                if not str(frame.f_globals.get("__name__")).startswith(_OWN_MODULES):
                     return None
                 frame.f_trace_opcodes, frame.f_trace_lines = True, False
             elif event == "opcode":

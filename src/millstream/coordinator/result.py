@@ -49,12 +49,15 @@ class CoordinatorRecord:
     """A key and its new value; ``value`` None is a tombstone. Immutable.
 
     ``key_type`` is the int16 before the key, ``value_version`` the one before the value.
+    ``meaning`` is the state that replay reads in ``value``, where whoever made the record had it at
+    hand; None says nothing.
     """
 
     key_type: int
     key: Message
     value_version: int = 0
     value: Message | None = None
+    meaning: object = field(default=None, repr=False, compare=False)
     _encoded: tuple[bytes, bytes | None] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -180,7 +183,9 @@ class Result(Generic[R]):
     none, unless ``atomic`` is False (tombstones may be many). ``outbound`` is sent, and
     ``when_committed`` is run on the same state machine, once the records are committed. Records
     with a ``producer`` are part of its transaction: they are replayed with its id, and count when
-    its marker says so. ``tasks`` are begun at once.
+    its marker says so. ``tasks`` are begun at once. ``is_urgent`` False: nobody waits for the
+    records, and what they say is found out again if they are lost, so they may wait a little for
+    others to share a batch with.
     """
 
     response: R | None = None
@@ -192,6 +197,7 @@ class Result(Generic[R]):
     replay: bool = True
     atomic: bool = True
     producer: TransactionProducer | None = None
+    is_urgent: bool = True
 
     def answer(self, reply: Deferred[A], response: A) -> None:
         """Add the response to a parked request."""

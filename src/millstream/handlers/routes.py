@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, cast
@@ -18,6 +19,11 @@ from millstream.handlers.request import Answer, RequestContext
 from millstream.model.errors import KafkaError
 from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, ApiKey
 from millstream.runtime.services import Services
+
+
+@cache
+def _module(name: str) -> ModuleType:
+    return import_module(f"millstream.handlers.{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class Route:
 
     def module(self) -> ModuleType:
         """Load the handler module."""
-        return import_module(f"millstream.handlers.{self.module_name}")
+        return _module(self.module_name)
 
     def handle(self) -> Handle:
         """Return the handler, for a request that needs no authorization as a whole: of this broker

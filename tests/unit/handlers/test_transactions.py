@@ -16,12 +16,16 @@ from tests.unit.handlers.transaction_broker import (
 
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
+from millstream.coordinator.transaction.records import decode_record, transaction_from
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import NO_LEADER
 from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from millstream.protocol.messages.coordinator_records import TransactionLogValue
 from millstream.records.batch import iter_batches
 from millstream.records.control import ControlType, parse_marker
+from millstream.records.record import iter_records
+from millstream.runtime.coordinators.coordinator_writes import LINGER_MS
 from millstream.runtime.coordinators.transaction_coordinator_runtime import MetadataView
 
 NONE = ErrorCode.NONE.code
@@ -150,6 +154,96 @@ def test_a_transaction_of_version_1(broker: TransactionBroker) -> None:
     assert broker.partitions.get("t", 0).log.last_stable_offset == 2
     assert broker.described().transaction_state == "CompleteCommit"
     assert broker.end(4, producer)[0] == NONE, "a retry"
+
+
+def written_states(broker: TransactionBroker, transactional_id: str = ID) -> list[list[str]]:
+    """Return the states in the coordinator's log, batch by batch, of the partition of an id."""
+    index = broker.services.transaction_runtime().partition_for(transactional_id)
+    log = broker.partitions.get(TRANSACTION_STATE_TOPIC, index).log
+    read = log.reader.read(
+        0, max_bytes=1 << 20, upper_bound_offset=log.log_end_offset, min_one_batch=True
+    )
+    assert read.records is not None
+    found = []
+    for batch in iter_batches(read.records.read()):
+        states = []
+        for record in iter_records(batch):
+            assert record.key is not None
+            decoded = decode_record(record.key, record.value)
+            assert decoded is not None
+            assert isinstance(decoded.value, TransactionLogValue)
+            states.append(transaction_from(decoded.value).state.name)
+        found.append(states)
+    return found
+
+
+BEGUN = [["EMPTY"], ["ONGOING"], ["PREPARE_COMMIT"]]
+
+
+def test_the_end_of_a_transaction_shares_the_batch_of_the_next_one(
+    broker: TransactionBroker,
+) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    assert broker.end(3, producer)[0] == NONE
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)], "committed readers wait for nothing"
+    assert written_states(broker) == BEGUN
+    assert broker.add(3, producer, {"t": [1]}) == {("t", 1): NONE}
+    assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT", "ONGOING"]]
+    broker.clock.advance(100)
+    assert len(written_states(broker)) == 4
+
+
+def test_the_end_is_stored_soon_where_no_transaction_follows(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    broker.end(3, producer)
+    broker.clock.advance(int(LINGER_MS) - 1)
+    assert written_states(broker) == BEGUN
+    broker.clock.advance(1)
+    assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT"]]
+
+
+def test_whoever_hears_of_the_end_hears_what_is_stored(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    broker.end(3, producer)
+    assert written_states(broker) == BEGUN
+    assert broker.described().transaction_state == "CompleteCommit"
+    assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT"]]
+
+
+def test_an_end_that_is_lost_is_found_out_again(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    broker.end(3, producer)
+    assert written_states(broker) == BEGUN
+    broker.services.transactions.stop()
+    broker.services.transactions.start()
+    broker.clock.advance(100)
+    assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT"]]
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)] * 2, "which harms nobody"
+    assert broker.partitions.get("t", 0).log.last_stable_offset == 3
+
+
+def test_the_end_of_another_transaction_holds_no_verification_up(
+    broker: TransactionBroker,
+) -> None:
+    runtime = broker.services.transaction_runtime()
+    index = runtime.partition_for(ID)
+    other = next(
+        each for each in map("id {}".format, range(100)) if runtime.partition_for(each) == index
+    )
+    running = ProducerIdAndEpoch(*broker.init(transactional_id=other)[1:])
+    runtime.add_partitions(other, running, {"t": frozenset({1})}, client_version=0)
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    broker.end(3, producer)
+    assert written_states(broker)[-1] == ["PREPARE_COMMIT"]
+    assert runtime.has_partition(other, running, TopicPartition("t", 1))
+    assert not runtime.has_partition(ID, ProducerIdAndEpoch(*producer), TopicPartition("t", 0))
 
 
 def test_transactions_of_version_2(broker: TransactionBroker) -> None:

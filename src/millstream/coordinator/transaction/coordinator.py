@@ -319,7 +319,10 @@ class TransactionCoordinator:
             self.transactions.remove(key.transactional_id)
         else:
             assert isinstance(value, TransactionLogValue), "not the value of such a record"
-            self.transactions.put(key.transactional_id, transaction_from(value))
+            meaning = record.meaning
+            if not isinstance(meaning, TransactionMetadata):
+                meaning = transaction_from(value)
+            self.transactions.put(key.transactional_id, meaning)
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Do nothing: records of this topic are never part of a transaction."""

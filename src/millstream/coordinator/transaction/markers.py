@@ -314,7 +314,9 @@ class MarkerWriter:
     ) -> Result[None]:
         """Take note of what a broker has written, and send it what has been queued meanwhile."""
         self._busy.discard(broker)
-        result: Result[None] = Result(atomic=False)
+        # A completion that is lost has its markers written once more, and the next transaction of
+        # the producer begins by a record that the completion goes with.
+        result: Result[None] = Result(atomic=False, is_urgent=False)
         codes = _codes(answer) if isinstance(answer, WriteTxnMarkersResponse) else {}
         for each in sent:
             transactional_id, completion = each.transactional_id, each.completion

@@ -54,13 +54,14 @@ def transaction_record(
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
     )
-    if level >= FIRST_LEVEL_WITH_TAGS:
-        value.previous_producer_id = transaction.previous_producer_id
-        value.next_producer_id = transaction.next_producer_id
-        value.client_transaction_version = transaction.client_version
-    version = 1 if level >= FIRST_LEVEL_WITH_TAGS else 0
     key = TransactionLogKey(transactional_id=transactional_id)
-    return CoordinatorRecord(TRANSACTION, key, version, value)
+    if level < FIRST_LEVEL_WITH_TAGS:
+        return CoordinatorRecord(TRANSACTION, key, 0, value)
+    value.previous_producer_id = transaction.previous_producer_id
+    value.next_producer_id = transaction.next_producer_id
+    value.client_transaction_version = transaction.client_version
+    # Only this version holds all that there is to the state.
+    return CoordinatorRecord(TRANSACTION, key, 1, value, transaction)
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:

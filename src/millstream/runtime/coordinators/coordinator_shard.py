@@ -153,7 +153,8 @@ class ShardDriver(Generic[S]):
     @property
     def settled_shard(self) -> S | None:
         """The state machine, where what it knows may be said at once: it serves, this broker may
-        speak for its partition, and nothing of its state waits to be committed.
+        speak for its partition, and nothing of its state waits to be committed, but for records
+        that are not urgent (``Result.is_urgent``).
         """
         is_settled = self._writes.is_settled and self._refusal_to_read() is None
         return self._shard if is_settled else None
@@ -284,13 +285,13 @@ class ShardDriver(Generic[S]):
         go into one batch and do not fit.
         """
         encoded = [record.encode() for record in result.records]
-        producer = result.producer
+        producer, is_urgent = result.producer, result.is_urgent
         if result.atomic:
-            if not self._writes.add(encoded, producer):
+            if not self._writes.add(encoded, producer, is_urgent=is_urgent):
                 return False
         else:
             for each in encoded:
-                self._writes.add((each,), producer, is_limited=False)
+                self._writes.add((each,), producer, is_limited=False, is_urgent=is_urgent)
         producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
         for record in result.records:
             if result.replay:

@@ -9,6 +9,10 @@ then is committed; see ``docs/decisions/0003-answers-wait-for-their-records.md``
 under the leader's lease only, and is NOT_COORDINATOR without it: the lease may have ended while the
 answer waited (``docs/decisions/0068-what-a-coordinator-may-answer.md``).
 
+Records that nobody waits for (`is_urgent` False) wait up to `LINGER_MS` for others to share a batch
+with, or for an answer that may rest on them. So the end of a transaction shares the batch of the
+next one's beginning.
+
 A batch that is refused because too few replicas are in sync was not written. It stays on its way
 and is appended again until it is taken, so that memory needs no loading; what follows it waits in
 the queue, and whoever waits for any of them is refused at once.
@@ -44,6 +48,9 @@ Encoded: TypeAlias = tuple[bytes, bytes | None]
 
 APPEND_AGAIN_MS: Final = 500.0
 """How long after a refusal a batch that too few replicas would have had is appended again."""
+
+LINGER_MS: Final = 20.0
+"""How long records that nobody waits for are kept for others to share their batch."""
 
 _RECORD_BYTES: Final = 32
 """More than the lengths and deltas of one record take."""
@@ -102,12 +109,14 @@ class TransactionEnd:
 @dataclass(slots=True, eq=False)
 class _Write:
     """A batch, and the answers, requests and continuations that wait for it. One with a
-    ``producer`` belongs to its transaction; with ``end`` it is the marker that ends it.
+    ``producer`` belongs to its transaction; with ``end`` it is the marker that ends it. Nobody
+    waits for one that is not ``is_urgent``.
     """
 
     builder: BatchBuilder
     producer: TransactionProducer | None = None
     end: TransactionEnd | None = None
+    is_urgent: bool = True
     answers: list[Answer] = field(default_factory=list)
     outbound: list[OutboundRequest] = field(default_factory=list)
     continuations: list[Continuation] = field(default_factory=list)
@@ -153,12 +162,18 @@ class CoordinatorWrites:
         self._newest_of: dict[int, _Write] = {}
         """By producer id, the newest batch in the queue that is the producer's."""
         self._flush_scheduled = False
+        self._lingering = False
         self._watching = False
 
     @property
     def is_settled(self) -> bool:
-        """True while everything that was added is committed."""
-        return not self._in_flight and not self._queue
+        """True while everything that was added is committed, but for what nobody waits for: what
+        may be said does not rest on that.
+        """
+        if self._in_flight:
+            return False
+        queue = self._queue
+        return not queue or (len(queue) == 1 and not queue[0].is_urgent)
 
     def add(
         self,
@@ -166,10 +181,12 @@ class CoordinatorWrites:
         producer: TransactionProducer | None = None,
         *,
         is_limited: bool = True,
+        is_urgent: bool = True,
     ) -> bool:
-        """Put records into one batch, to be appended at the end of this pass of the loop. A batch
-        has the records of one producer's transaction, or of none. False, and nothing is done, where
-        one batch cannot hold them, unless that is not ``is_limited``.
+        """Put records into one batch, to be appended at the end of this pass of the loop, or later
+        if that is not ``is_urgent``. A batch has the records of one producer's transaction, or of
+        none. False, and nothing is done, where one batch cannot hold them, unless that is not
+        ``is_limited``.
         """
         size = HEADER_SIZE  # a bound for what they take in a batch
         for key, value in records:
@@ -185,11 +202,17 @@ class CoordinatorWrites:
             or newest.builder.size + size > limit
         ):
             newest = _Write(BatchBuilder(_with_producer(self._options, producer)), producer)
+            newest.is_urgent = is_urgent
             self._enqueue(newest)
         timestamp_ms = self._clock.now_ms()
         for key, value in records:
             newest.builder.append(timestamp_ms, key, value)
-        self._schedule_flush()
+        if is_urgent:
+            newest.is_urgent = True
+            self._schedule_flush()
+        elif not self._lingering:
+            self._lingering = True
+            self._clock.call_later(LINGER_MS, self._end_linger)
         return True
 
     def add_end(self, end: TransactionEnd) -> None:
@@ -268,7 +291,12 @@ class CoordinatorWrites:
         """
         waiting = self._queue or self._in_flight
         if waiting:
+            if not (answers or outbound or continuations):
+                return
             newest = waiting[-1]
+            if not newest.is_urgent:
+                newest.is_urgent = True
+                self._schedule_flush()
             newest.answers += answers
             newest.outbound += outbound
             newest.continuations += continuations
@@ -312,6 +340,11 @@ class CoordinatorWrites:
         self._queue.clear()
         self._newest_of.clear()
         self.is_stuck = False
+
+    def _end_linger(self) -> None:
+        self._lingering = False
+        if self._queue:
+            self._schedule_flush()
 
     def _flush(self) -> None:
         """Append what is in the queue, unless a round is on its way."""
