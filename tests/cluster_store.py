@@ -17,10 +17,10 @@ from tests.zookeeper_server import ensemble
 
 from millstream.keeper.messages import MAX_ANSWER_BYTES
 from millstream.keeper.metadata_store import KeeperMetadataStore
+from millstream.keeper.socket_path import socket_in
 from millstream.model.deferred import Deferred
 from millstream.net.local_socket import LocalClient
 from millstream.runtime.clock import LoopClock
-from millstream.server.keeper_process import socket_in
 
 STORES: Final = ("zookeeper", "keeper")
 

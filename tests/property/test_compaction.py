@@ -20,10 +20,11 @@ from millstream.records.compression import Codec
 from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.records.isolation import CommittedOnly
 from millstream.records.record import read_records
+from millstream.storage.cleanable import find_cleanable
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import find_cleanable, plan_cleaning
+from millstream.storage.log_compaction import plan_cleaning
 from millstream.storage.log_manager import LogManager
 
 ORDERS = TopicPartition("orders", 0)

@@ -27,11 +27,12 @@ from millstream.model.errors import MillstreamError
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.record import read_records
 from millstream.storage.checkpoint_claims import CheckpointClaims
+from millstream.storage.cleanable import find_cleanable
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.durability import Durability
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import find_cleanable, plan_cleaning
+from millstream.storage.log_compaction import plan_cleaning
 from millstream.storage.log_manager import LogManager
 
 IMAGES: Final = int(os.environ.get("CRASH_IMAGES", "400"))

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from millstream.cli.child_processes import end_process
 from millstream.cli.failures import CommandFailedError
+from millstream.keeper.socket_path import socket_in
 from millstream.platform import before_exec, end_with_this_process
-from millstream.server.keeper_process import socket_in
 from millstream.zookeeper.embedded import ZooKeeperEnsemble
 
 STOP_TIMEOUT_S: Final = 30.0

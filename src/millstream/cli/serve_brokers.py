@@ -21,9 +21,9 @@ from millstream.cli.brokers_plan import (
 )
 from millstream.cli.serve_arguments import ServeArguments
 from millstream.config.broker import BrokerConfig
+from millstream.keeper.socket_path import socket_in
 from millstream.model.errors import ConfigError, StorageError
 from millstream.platform import CAN_PIN, usable_cores
-from millstream.server.keeper_process import socket_in
 from millstream.server.log_format import configure_log, of_process
 from millstream.server.log_outlet import LogOutlet
 from millstream.server.supervisor import Child, Program, Supervisor, Watcher

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.handlers.request import Answer, Reply, RequestContext
 from millstream.model.acl import CLUSTER_NAME, AclOperation, AclResource
@@ -25,7 +25,9 @@ from millstream.model.topic import ZERO_TOPIC_ID, TopicId
 from millstream.protocol.api import ApiKey
 from millstream.protocol.message import Response
 from millstream.runtime.services import Services
-from millstream.security.authorizer import MAX_DECISIONS, MAX_KEPT_NAME, ClientDecisions
+
+if TYPE_CHECKING:  # a broker without an authorizer loads nothing of it
+    from millstream.security.authorizer import ClientDecisions
 
 log = logging.getLogger("kafka.authorizer.logger")
 
@@ -171,11 +173,13 @@ class Access:
 
     def keep_readable(self, topics: Iterable[str | TopicId]) -> None:
         """Note topics, by name or id, that the client may read; not while that is logged."""
-        _keep(self._decisions.readable, topics)
+        if not log.isEnabledFor(logging.DEBUG):
+            self._decisions.keep_readable(topics)
 
     def keep_writable(self, topics: Iterable[str | TopicId]) -> None:
         """Note topics, by name or id, that the client may write; not while that is logged."""
-        _keep(self._decisions.writable, topics)
+        if not log.isEnabledFor(logging.DEBUG):
+            self._decisions.keep_writable(topics)
 
     @property
     def kept_since(self) -> object:
@@ -202,14 +206,6 @@ class Access:
             count,
             _one_line(str(decision)),
         )
-
-
-def _keep(kept: set[str | TopicId], topics: Iterable[str | TopicId]) -> None:
-    if log.isEnabledFor(logging.DEBUG):
-        return
-    if len(kept) >= MAX_DECISIONS:
-        kept.clear()
-    kept.update(topic for topic in topics if len(topic) <= MAX_KEPT_NAME)
 
 
 def _one_line(text: str) -> str:

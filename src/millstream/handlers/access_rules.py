@@ -14,19 +14,16 @@ Which operation it is, and what is answered, is Kafka's (``KafkaApis``, ``Contro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from millstream.handlers.access import access_of
-from millstream.handlers.request import Reply, RequestContext
+from millstream.handlers.request import Handle, Reply, RequestContext
 from millstream.model.acl import AclOperation, AclResource
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.api import FIRST_INTERNAL_KEY, ApiKey
 from millstream.runtime.services import Services
-
-Handle: TypeAlias = Callable[[Services, RequestContext, Any], Reply]
 
 
 @dataclass(frozen=True, slots=True)

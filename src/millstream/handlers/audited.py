@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.handlers.access import Access
-from millstream.handlers.access_rules import Handle, authorized
-from millstream.handlers.request import Answer, ConnectionInfo, Reply, RequestContext
+from millstream.handlers.access_rules import authorized
+from millstream.handlers.request import Answer, ConnectionInfo, Handle, Reply, RequestContext
 from millstream.model.acl import AclOperation, AclResource
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError

@@ -7,12 +7,14 @@ and the cluster's metadata do not refuse already, before the controller is asked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from millstream.handlers.request import RequestContext
 from millstream.model.errors import KafkaError
-from millstream.runtime.client_usage import Mutations
 from millstream.runtime.services import Services
+
+if TYPE_CHECKING:  # a broker without quotas loads nothing of them
+    from millstream.runtime.client_usage import Mutations
 
 T = TypeVar("T")
 

@@ -41,6 +41,9 @@ Answer: TypeAlias = Response | None
 
 Reply: TypeAlias = Answer | Deferred[Answer] | Coroutine[Deferred[Any], None, Answer]
 
+Handle: TypeAlias = "Callable[[Services, RequestContext, Any], Reply]"
+"""Serves one request of an API."""
+
 
 @dataclass(slots=True)
 class ConnectionInfo:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from millstream.handlers.access_rules import RULES, Handle, Rule, authorized
-from millstream.handlers.request import Answer, RequestContext
+from millstream.handlers.request import Answer, Handle, RequestContext
 from millstream.model.errors import KafkaError
 from millstream.protocol.api import APIS, FIRST_INTERNAL_KEY, ApiKey
 from millstream.runtime.services import Services
+
+if TYPE_CHECKING:  # a broker without an authorizer loads nothing of it
+    from millstream.handlers.access_rules import Rule
 
 
 @cache
@@ -31,17 +33,22 @@ class Route:
     """One API: the module under ``millstream.handlers``, and the versions advertised to clients.
 
     ``advertised_from`` is below the first served version for Produce alone (see its handler). An
-    API with ``is_advertised`` false is answered, and ApiVersions leaves it out. ``rule`` tells
-    where it is asked what the client may do.
+    API with ``is_advertised`` false is answered, and ApiVersions leaves it out.
     """
 
     key: ApiKey
     module_name: str
-    rule: Rule
     advertised_from: int
     first_version: int
     last_version: int
     is_advertised: bool = True
+
+    @property
+    def rule(self) -> Rule:
+        """Where it is asked what the client may do."""
+        from millstream.handlers.access_rules import RULES
+
+        return RULES[self.key]
 
     def module(self) -> ModuleType:
         """Load the handler module."""
@@ -57,6 +64,8 @@ class Route:
         """Return the handler for what clients and other brokers ask."""
         if services.authorizer is None:
             return self.handle()
+        from millstream.handlers.access_rules import authorized
+
         return authorized(self.rule, self.module())
 
     def failed(self) -> Callable[[RequestContext, Any, KafkaError], Answer]:
@@ -177,7 +186,6 @@ ROUTES: Final[dict[int, Route]] = {
     int(key): Route(
         key,
         key.name.lower(),
-        RULES[key],
         _ADVERTISED_FROM.get(key, APIS[key].first_version),
         APIS[key].first_version,
         APIS[key].last_version,
@@ -190,7 +198,6 @@ INTER_BROKER_ROUTES: Final[dict[int, Route]] = {
     int(key): Route(
         key,
         key.name.lower(),
-        RULES[key],
         APIS[key].first_version,
         APIS[key].first_version,
         APIS[key].last_version,

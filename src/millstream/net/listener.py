@@ -15,14 +15,17 @@ from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from millstream.net.connection import Connection, ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.peer import OpenSession, Peer, Session
-from millstream.net.peer_authentication import PeerAuthentication, Protection
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.net.transport import PlainTransport, Transport
 from millstream.protocol.framing import FrameReader
+
+if TYPE_CHECKING:  # a broker that serves everybody at once loads nothing of it
+    from millstream.net.peer_authentication import PeerAuthentication, Protection
 
 log = logging.getLogger(__name__)
 
@@ -111,11 +114,13 @@ class Listener:
     ) -> None:
         self.name = name
         self._new_connection = new_connection
-        self._authentication = (
-            None
-            if protection is None
-            else PeerAuthentication(protection, loop=loop, quotas=quotas, begin=self._begin)
-        )
+        self._authentication: PeerAuthentication | None = None
+        if protection is not None:
+            from millstream.net.peer_authentication import PeerAuthentication
+
+            self._authentication = PeerAuthentication(
+                protection, loop=loop, quotas=quotas, begin=self._begin
+            )
         self._for_brokers = for_brokers
         self._loop = loop
         self._quotas = quotas

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_int32, c_int64, c_void_p
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from millstream.model.errors import CorruptLogError
-from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
+
+if TYPE_CHECKING:  # a broker that only appends builds no batches
+    from millstream.records.builder import BatchOptions
 
 OK: Final = 0
 CAPACITY: Final = 6

@@ -77,7 +77,8 @@ class Services:
     """Makes the share partitions on first use, as ``group_runtime``."""
     fetch_sessions: FetchSessions
     producer_ids: ProducerIds
-    replica_mover: ReplicaMover
+    new_replica_mover: Callable[[], ReplicaMover]
+    """Makes what moves replicas between log directories on first use."""
     send_request: SendRequest
     random_bytes: Callable[[int], bytes]
     """All the chance that a handler has: so many bytes of it."""
@@ -102,6 +103,11 @@ class Services:
             found = DelegationTokens(self.config, self.metadata.entities, self.clock)
             self._delegation_tokens = found
         return found
+
+    @property
+    def replica_mover(self) -> ReplicaMover:
+        """What moves replicas between the log directories of this broker."""
+        return self.new_replica_mover()
 
     @property
     def shares(self) -> SharePartitions:

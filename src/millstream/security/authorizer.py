@@ -380,6 +380,14 @@ class ClientDecisions:
                 self._kept[resource, name] = found
         return found
 
+    def keep_readable(self, topics: Iterable[str | TopicId]) -> None:
+        """Note topics that the client may READ."""
+        _keep(self.readable, topics)
+
+    def keep_writable(self, topics: Iterable[str | TopicId]) -> None:
+        """Note topics that the client may WRITE."""
+        _keep(self.writable, topics)
+
     def forget(self) -> None:
         """Drop all decisions."""
         self._kept.clear()
@@ -425,3 +433,9 @@ def _begins_with_one(name: str, prefixes: set[str], lengths: list[int]) -> bool:
 def _subjects(who: str, host: str) -> tuple[_Subject, ...]:
     """Return the subjects of the rules that are about a client."""
     return (who, host), (who, WILDCARD), (EVERYBODY, host), (EVERYBODY, WILDCARD)
+
+
+def _keep(kept: set[str | TopicId], topics: Iterable[str | TopicId]) -> None:
+    if len(kept) >= MAX_DECISIONS:
+        kept.clear()
+    kept.update(topic for topic in topics if len(topic) <= MAX_KEPT_NAME)

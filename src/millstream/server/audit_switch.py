@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.sections.audit import AuditSettings
-from millstream.handlers.access_rules import Handle
+from millstream.handlers.request import Handle
 from millstream.runtime.services import Services
 
 if TYPE_CHECKING:

@@ -17,14 +17,12 @@ from millstream.handlers.routes import PIPELINED, QUESTIONS
 from millstream.model.broker import BrokerNode, Endpoint
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConfigError, StorageError
-from millstream.net.channel import ClientTls
 from millstream.net.connection import Connection, ConnectionPolicy
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.half_open import HalfOpen
 from millstream.net.handshake_turns import HandshakeTurns
 from millstream.net.listener import Listener
 from millstream.net.peer import Peer, Session
-from millstream.net.peer_authentication import Protection
 from millstream.net.receive_budget import ReceiveBudget
 from millstream.net.transport import Scratch
 from millstream.runtime.clock import LoopClock
@@ -42,6 +40,8 @@ from millstream.storage.files import last_descriptor_of_clients
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from millstream.net.channel import ClientTls
+    from millstream.net.peer_authentication import Protection
     from millstream.runtime.audit.audit_log import AuditLog
     from millstream.runtime.authentication.delegation_tokens import TokenExpiry
     from millstream.runtime.authentication.listener_authentication import ListenerAuthentication
@@ -234,12 +234,16 @@ class Broker:
         listener = self._tls.of(self._config.inter_broker_listener())
         if listener is None:
             return None
+        from millstream.net.channel import ClientTls
+
         return ClientTls(lambda: listener.client_context, self._scratch)
 
     def _protection(self, listener: config_listeners.Listener) -> Protection | None:
         """Return what a listener asks of a peer before it serves it; None where that is nothing."""
         if listener.protocol == "PLAINTEXT":
             return None
+        from millstream.net.peer_authentication import Protection
+
         tls = None if self._tls is None else self._tls.of(listener.name)
         return Protection(
             listener.protocol,

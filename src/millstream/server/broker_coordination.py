@@ -6,7 +6,6 @@ at first use.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -120,6 +119,8 @@ class BrokerCoordination:
     # Groups
 
     def _new_groups(self) -> GroupCoordinatorRuntime:
+        import uuid
+
         from millstream.runtime.coordinators.group_configs import GroupConfigs
         from millstream.runtime.coordinators.group_coordinator_runtime import (
             GroupCoordinatorRuntime,

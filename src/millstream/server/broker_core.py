@@ -24,7 +24,6 @@ from millstream.runtime.controlling.controller_state import ControllerState
 from millstream.runtime.logs.log_cleaner import LogCleaner
 from millstream.runtime.logs.log_loading import LogLoading
 from millstream.runtime.logs.log_maintenance import LogMaintenance
-from millstream.runtime.logs.replica_mover import ReplicaMover
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.producer_ids import ProducerIds, first_unused_id
@@ -38,6 +37,7 @@ from millstream.storage.environment import LogEnvironment
 from millstream.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
+    from millstream.runtime.logs.replica_mover import ReplicaMover
     from millstream.runtime.membership.cluster_member import ClusterMember
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
     from millstream.security.authorizer import Authorizer
@@ -79,7 +79,7 @@ class BrokerCore:
         self.coordinators = self._coordination.registry
         self.cleaner = self._make_cleaner()
         self.maintenance = self._make_maintenance()
-        self._mover = self._make_mover()
+        self._mover: ReplicaMover | None = None
         self._producer_ids: ProducerIds | None = None
         self._loading: LogLoading | None = None
         self._is_interrupted = False
@@ -139,15 +139,20 @@ class BrokerCore:
             busy=lambda: self.cleaner.busy,
         )
 
-    def _make_mover(self) -> ReplicaMover:
-        return ReplicaMover(
-            self.clock,
-            self.offload,
-            self.dynamic,
-            log_manager=self.log_manager,
-            partitions=self.partitions,
-            cleaner=self.cleaner,
-        )
+    def mover(self) -> ReplicaMover:
+        """Return what moves replicas between log directories, made at the first move."""
+        from millstream.runtime.logs.replica_mover import ReplicaMover
+
+        if self._mover is None:
+            self._mover = ReplicaMover(
+                self.clock,
+                self.offload,
+                self.dynamic,
+                log_manager=self.log_manager,
+                partitions=self.partitions,
+                cleaner=self.cleaner,
+            )
+        return self._mover
 
     # --- what its metadata store needs -----------------------------------------------------------
 
@@ -194,13 +199,15 @@ class BrokerCore:
         self.maintenance.start()
         if self._config.log_cleaner_enable:
             self.cleaner.start()
-        self._mover.resume()
+        if any(self.log_manager.future_logs):  # moves that a restart has interrupted
+            self.mover().resume()
 
     async def stop(self) -> None:
         """Resign all leaderships and answer all waiting requests."""
         self.maintenance.stop()
         await self.cleaner.stop()
-        self._mover.stop()
+        if self._mover is not None:
+            self._mover.stop()
         self._coordination.stop()
         self.partitions.stop()
 
@@ -243,7 +250,7 @@ class BrokerCore:
                 random_id=lambda: int.from_bytes(self._random_bytes(4), "big") >> 1,
             ),
             producer_ids=self._producer_ids,
-            replica_mover=self._mover,
+            new_replica_mover=self.mover,
             send_request=self._requests.send,
             random_bytes=self._random_bytes,
             authorizer=self._authorizer(),

@@ -5,14 +5,13 @@ A broker without quotas loads no code of theirs, and its handlers are called as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.sections.quotas import MAX_LONG
-from millstream.controller.quota_changes import QUOTA_NAMES
-from millstream.model.entities import EntityKind
+from millstream.model.entities import EntityKind, EntityValue
 from millstream.runtime.services import Services
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class ClientQuotaSwitch:
     def _changed(self, kind: EntityKind, keys: Iterable[str]) -> None:
         present = self._services.metadata.entities.all(kind)
         if self._gate is None:
-            if any(QUOTA_NAMES & present[key].keys() for key in keys if key in present):
+            if _any_quota([present[key] for key in keys if key in present]):
                 self._make()
                 self._switch()
             return
@@ -81,6 +80,14 @@ class ClientQuotaSwitch:
             self.active = active
             self._services.quotas = None if active is None else active.usage
             self._on_switched()
+
+
+def _any_quota(entities: Collection[EntityValue]) -> bool:
+    if not entities:
+        return False
+    from millstream.controller.quota_changes import QUOTA_NAMES
+
+    return any(QUOTA_NAMES & entity.keys() for entity in entities)
 
 
 def _has_defaults(config: BrokerConfig) -> bool:

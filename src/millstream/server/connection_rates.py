@@ -29,13 +29,13 @@ class ConnectionRates:
         self._changed(tuple(entities.all(EntityKind.IP)))
 
     def _changed(self, keys: Iterable[str]) -> None:
-        from millstream.security.quotas import CONNECTION_RATE, AddressRates, Windows, quota_number
-
         present = self._entities.all(EntityKind.IP)
         rates = self._rates
+        if rates is None and not present:
+            return
+        from millstream.security.quotas import CONNECTION_RATE, AddressRates, Windows, quota_number
+
         if rates is None:
-            if not present:
-                return
             config = self._config
             rates = self._rates = AddressRates(
                 Windows(config.quota_window_num, config.quota_window_size_seconds * 1_000)

@@ -18,7 +18,7 @@ from millstream.model.offsets import NO_LEADER_EPOCH
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.metadata.metadata_cache import MetadataCache
 from millstream.storage.files import FileSystem
-from millstream.storage.kafka_metadata import KafkaMetadataLogs
+from millstream.storage.kafka_metadata_logs import KafkaMetadataLogs
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from millstream.keeper.group_commit import GroupCommit
 from millstream.keeper.keeper import Keeper
 from millstream.keeper.messages import MAX_REQUEST_BYTES
+from millstream.keeper.socket_path import socket_in
 from millstream.model.deferred import Deferred
 from millstream.net.local_socket import LocalListener
 from millstream.platform import new_event_loop
@@ -29,15 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SOCKET_NAME: Final = "millstream-keeper.sock"
 LAST_WAIT_S: Final = 30.0
 """How long a keeper that was told to stop waits for its clients to leave."""
 _LOOK_S: Final = 0.05
-
-
-def socket_in(directory: Path) -> Path:
-    """Return the socket of the keeper whose store is in ``directory``."""
-    return directory.absolute() / SOCKET_NAME
 
 
 def run(directory: Path, announce: Callable[[Path], None]) -> int:

@@ -127,8 +127,8 @@ def _settle_memory() -> None:
     """Exclude the objects of start-up from garbage collection, and collect rarely.
 
     Requests make few cycles; walking ten thousand partitions again and again would show up as
-    pauses.
+    pauses. Nothing is collected first: collections ran while the modules were loaded, and the first
+    client would wait for one that finds next to nothing.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from millstream.handlers.access_rules import Handle
+from millstream.handlers.request import Handle
 from millstream.handlers.routes import Route
 from millstream.model.clock import Clock
 from millstream.protocol.message import Request

@@ -16,7 +16,6 @@ from millstream.model.broker import BrokerNode
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ConfigError, StorageError
 from millstream.model.metadata_store import MetadataStore
-from millstream.net.channel import ClientTls
 from millstream.runtime.controlling.controller import Controller
 from millstream.runtime.controlling.standalone_controller import StandaloneController
 from millstream.runtime.metadata.broker_metadata import BrokerMetadata
@@ -25,6 +24,7 @@ from millstream.server.broker_core import BrokerCore
 from millstream.server.machine import Machine, as_it_is
 
 if TYPE_CHECKING:
+    from millstream.net.channel import ClientTls
     from millstream.runtime.broker_channels import Network
     from millstream.runtime.membership.cluster_member import ClusterMember
 

@@ -19,9 +19,17 @@ from dataclasses import dataclass
 
 from millstream.config.topic import TopicConfig
 from millstream.config.value import MAX_LONG
+from millstream.model.errors import MillstreamError
 from millstream.model.offsets import MAX_RELATIVE_OFFSET, Offset
+from millstream.storage.log import Log
 from millstream.storage.segment import Segment
 from millstream.storage.segments import Segments
+
+
+class CleaningAbortedError(MillstreamError):
+    """The log was truncated, moved or deleted during the cleaning, or the cleaning was
+    cancelled.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +63,23 @@ def valid_checkpoint(
     if checkpoint is None or not log_start_offset <= checkpoint <= log_end_offset:
         return log_start_offset
     return checkpoint
+
+
+def find_cleanable(log: Log, checkpoint: Offset | None, *, now_ms: int) -> CleanableRange:
+    """Return the dirty part of a log that may be cleaned. Raises StorageError; CorruptLogError."""
+    first_dirty_offset = valid_checkpoint(
+        checkpoint, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
+    )
+    try:
+        return cleanable_range(
+            log.local.segments,
+            log.config,
+            first_dirty_offset=first_dirty_offset,
+            last_stable_offset=log.last_stable_offset,
+            now_ms=now_ms,
+        )
+    except OSError as error:
+        raise log.local.failure(error) from error
 
 
 def cleanable_range(

@@ -29,7 +29,7 @@ from millstream.model.topic import TopicPartition
 from millstream.records.batch import HEADER_SIZE, Batch, header_at, iter_batches
 from millstream.records.compaction import decompressed_records, whole_batches_end
 from millstream.storage.batch_filter import BatchFilter, FilterRules
-from millstream.storage.cleanable import SourceSegment, group_segments
+from millstream.storage.cleanable import CleaningAbortedError, SourceSegment, group_segments
 from millstream.storage.cleaned_transactions import CleanedTransactions
 from millstream.storage.directory import (
     CLEANED,
@@ -48,12 +48,6 @@ from millstream.storage.segment import Segment
 from millstream.storage.transaction_index import AbortedEntry, TransactionIndex
 
 _OPEN_FILES: Final = 8
-
-
-class CleaningAbortedError(MillstreamError):
-    """The log was truncated, moved or deleted during the cleaning, or the cleaning was
-    cancelled.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

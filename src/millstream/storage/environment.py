@@ -4,11 +4,12 @@ broker's own settings.
 
 from __future__ import annotations
 
+import os
 import random
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from millstream.model.uuids import random_uuid
 from millstream.platform import raise_open_file_limit
 from millstream.storage.checkpoint_claims import CheckpointClaims
 from millstream.storage.deletion import PendingRemovals
@@ -29,7 +30,7 @@ def random_jitter(limit_ms: int) -> int:
 
 def random_id() -> bytes:
     """Return the 16 random bytes of a directory id."""
-    return uuid.uuid4().bytes
+    return random_uuid(os.urandom)
 
 
 @dataclass(slots=True)

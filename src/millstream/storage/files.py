@@ -11,7 +11,6 @@ import contextlib
 import errno
 import mmap
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -353,6 +352,8 @@ class LocalFileSystem:
 
     def remove_tree(self, path: str) -> None:
         """Remove a directory if it is there."""
+        import shutil  # brings compression with it, and most starts remove nothing
+
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 

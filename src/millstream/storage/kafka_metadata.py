@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -41,13 +41,12 @@ from millstream.protocol.messages.kraft_records import (
 )
 from millstream.records.batch import iter_batches
 from millstream.records.record import read_records
-from millstream.storage.directory import CLUSTER_METADATA_TOPIC, LOG, parse_file_name
+from millstream.storage.directory import LOG, parse_file_name
 from millstream.storage.files import FileSystem, read_file
 from millstream.storage.kafka_entities import KafkaEntities
+from millstream.storage.kafka_metadata_logs import DIRECTORY
 
 _log = logging.getLogger(__name__)
-
-DIRECTORY: Final = f"{CLUSTER_METADATA_TOPIC}-0"
 
 FRAME_VERSION: Final = 1
 BEGIN_TRANSACTION: Final = 23
@@ -103,15 +102,13 @@ class KafkaMetadata:
 
 
 def read_kafka_metadata(file_system: FileSystem, log_directory: str) -> KafkaMetadata:
-    """Return what a log directory's ``__cluster_metadata-0`` says; nothing where there is none.
+    """Return what a log directory's ``__cluster_metadata-0`` says.
 
     Reading ends before a batch that is damaged. Raises StorageError.
     """
     path = f"{log_directory}/{DIRECTORY}"
     replay = _Replay()
     try:
-        if not file_system.exists(path):
-            return KafkaMetadata()
         for data, start in _files(file_system, path):
             for key, version, body in _frames(data, start, path):
                 replay.take(key, version, body)
@@ -164,44 +161,6 @@ def _unsigned_varint(data: bytes, position: int) -> tuple[int, int]:
             return value, at + 1
         shift += 7
     raise ProtocolError("a record of the metadata log is cut off")
-
-
-class KafkaMetadataLogs:
-    """What is recorded in Apache Kafka's metadata log in any of the log directories. The log is
-    read on first use, which is a look for it in directories written only by Millstream.
-    """
-
-    def __init__(self, file_system: FileSystem, directories: Callable[[], Sequence[str]]) -> None:
-        self._file_system = file_system
-        self._directories = directories
-        self._metadata: KafkaMetadata | None = None
-
-    def find_topic(self, name: str, topic_id: TopicId | None) -> KafkaTopic | None:
-        """Return a topic by its name, unless that belongs to another topic id. StorageError."""
-        topic = self._read().topics.get(name)
-        return topic if topic is not None and topic_id in (None, topic.topic_id) else None
-
-    def group_configs(self) -> Mapping[str, Mapping[str, str]]:
-        """Return the settings of groups, by group. StorageError."""
-        return self._read().group_configs
-
-    def entities(self) -> Mapping[EntityKind, Mapping[str, EntityValue]]:
-        """Return rules of access, quotas, SCRAM users and delegation tokens, by kind and key.
-
-        StorageError.
-        """
-        return self._read().entities
-
-    def _read(self) -> KafkaMetadata:
-        if self._metadata is None:
-            self._metadata = KafkaMetadata()
-            for directory in self._directories():
-                found = read_kafka_metadata(self._file_system, directory)
-                self._metadata.topics.update(found.topics)
-                self._metadata.group_configs.update(found.group_configs)
-                for kind, values in found.entities.items():
-                    self._metadata.entities.setdefault(kind, {}).update(values)
-        return self._metadata
 
 
 class _Replay:

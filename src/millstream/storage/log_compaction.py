@@ -11,35 +11,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from millstream.model.errors import StorageError
-from millstream.model.offsets import NO_OFFSET, Offset
+from millstream.model.offsets import NO_OFFSET
 from millstream.storage.batch_filter import FilterRules, ProducerEnd
-from millstream.storage.cleanable import (
-    CleanableRange,
-    SourceSegment,
-    cleanable_range,
-    valid_checkpoint,
-)
-from millstream.storage.cleaner import CleanedSegment, CleaningAbortedError, CleaningPlan
+from millstream.storage.cleanable import CleanableRange, CleaningAbortedError, SourceSegment
+from millstream.storage.cleaner import CleanedSegment, CleaningPlan
 from millstream.storage.directory import CLEANED, DELETED, SWAP, SegmentLocation
 from millstream.storage.log import Log
 from millstream.storage.segment import Segment
-
-
-def find_cleanable(log: Log, checkpoint: Offset | None, *, now_ms: int) -> CleanableRange:
-    """Return the dirty part of a log that may be cleaned. Raises StorageError; CorruptLogError."""
-    first_dirty_offset = valid_checkpoint(
-        checkpoint, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset
-    )
-    try:
-        return cleanable_range(
-            log.local.segments,
-            log.config,
-            first_dirty_offset=first_dirty_offset,
-            last_stable_offset=log.last_stable_offset,
-            now_ms=now_ms,
-        )
-    except OSError as error:
-        raise log.local.failure(error) from error
 
 
 def plan_cleaning(log: Log, dirty: CleanableRange, *, now_ms: int) -> CleaningPlan:

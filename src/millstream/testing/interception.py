@@ -22,8 +22,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millstream.handlers.access_rules import Handle
-from millstream.handlers.request import Answer, Reply, RequestContext
+from millstream.handlers.request import Answer, Handle, Reply, RequestContext
 from millstream.handlers.routes import Route
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ConnectionClosedError, ErrorCode, KafkaError

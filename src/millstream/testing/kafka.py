@@ -484,7 +484,7 @@ def _unless_ended(broker: Broker) -> Iterator[None]:
 
 
 def _keeper_socket(directory: Path) -> Path:
-    from millstream.server.keeper_process import socket_in
+    from millstream.keeper.socket_path import socket_in
 
     return socket_in(directory)
 

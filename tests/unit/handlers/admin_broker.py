@@ -125,6 +125,13 @@ class AdminBroker:
             cluster_id="the-cluster",
         ).result()
         unused = cast("Any", None)
+        mover = ReplicaMover(
+            self.clock,
+            self.offload,
+            self.config,
+            log_manager=self.log_manager,
+            partitions=self.partitions,
+        )
         self.services = Services(
             node=NODE,
             clock=self.clock,
@@ -148,13 +155,7 @@ class AdminBroker:
                 slots=10, evict_after_ms=120_000, random_id=lambda: next(counter)
             ),
             producer_ids=ProducerIds(self.store, BrokerId(1), self.failures.append),
-            replica_mover=ReplicaMover(
-                self.clock,
-                self.offload,
-                self.config,
-                log_manager=self.log_manager,
-                partitions=self.partitions,
-            ),
+            new_replica_mover=lambda: mover,
         )
         self.requests.begin(self.services)
         self.authentication: ListenerAuthentication | None = None

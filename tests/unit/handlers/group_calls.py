@@ -95,7 +95,7 @@ class Calls:
             share_partitions=unused,
             fetch_sessions=unused,
             producer_ids=unused,
-            replica_mover=unused,
+            new_replica_mover=unused,
             send_request=unused,
             random_bytes=unused,
         )

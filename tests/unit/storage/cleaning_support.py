@@ -11,10 +11,11 @@ from millstream.model.offsets import Offset
 from millstream.records.batch import Batch
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.compression import Codec
+from millstream.storage.cleanable import find_cleanable
 from millstream.storage.cleaner import Cleaning
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import AppendResult, Log
-from millstream.storage.log_compaction import find_cleanable, finish_swap, plan_cleaning, swap_in
+from millstream.storage.log_compaction import finish_swap, plan_cleaning, swap_in
 from millstream.storage.new_offset_map import new_offset_map
 from millstream.storage.offset_map import SLOT_BYTES, OffsetMap, PythonOffsetMap
 

@@ -31,12 +31,13 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.records.record import read_records
-from millstream.storage.cleaner import Cleaning, CleaningAbortedError
+from millstream.storage.cleanable import CleaningAbortedError, find_cleanable
+from millstream.storage.cleaner import Cleaning
 from millstream.storage.cleaner_checkpoint import write_cleaner_checkpoint
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import LocalFileSystem
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import discard, find_cleanable, plan_cleaning, swap_in
+from millstream.storage.log_compaction import discard, plan_cleaning, swap_in
 from millstream.storage.log_manager import LogManager
 
 DAY_MS = 86_400_000

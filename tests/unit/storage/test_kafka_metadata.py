@@ -31,13 +31,11 @@ from millstream.storage.files import LocalFileSystem
 from millstream.storage.kafka_metadata import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
-    DIRECTORY,
     END_TRANSACTION,
-    KafkaMetadata,
-    KafkaMetadataLogs,
     _Replay,
     read_kafka_metadata,
 )
+from millstream.storage.kafka_metadata_logs import DIRECTORY, KafkaMetadataLogs
 from millstream.storage.partition_metadata import parse_partition_metadata
 
 NODE = Path(__file__).parents[2] / "data" / "kafka-4.3.0-node"
@@ -85,8 +83,10 @@ def test_a_torn_log_is_read_to_there(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_directory_of_our_own_has_none(tmp_path: Path) -> None:
-    assert read_kafka_metadata(FILES, str(tmp_path)) == KafkaMetadata()
-    assert KafkaMetadataLogs(FILES, lambda: [str(tmp_path)]).find_topic("orders", None) is None
+    logs = KafkaMetadataLogs(FILES, lambda: [str(tmp_path)])
+    assert logs.find_topic("orders", None) is None
+    assert logs.group_configs() == {}
+    assert logs.entities() == {}
 
 
 def test_a_topic_is_found_by_name_and_id() -> None:

@@ -11,6 +11,7 @@ from millstream.controller.context import ControllerContext, TopicState
 from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId, topic_id_to_text
+from millstream.model.uuids import random_uuid
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 
@@ -80,9 +81,6 @@ class ControllerState:
     def new_topic_id(self) -> TopicId:
         """Return a random UUID (version 4) whose text does not begin with a dash."""
         while True:
-            raw = bytearray(self._random_bytes(16))
-            raw[6] = raw[6] & 0x0F | 0x40
-            raw[8] = raw[8] & 0x3F | 0x80
-            topic_id = TopicId(bytes(raw))
+            topic_id = TopicId(random_uuid(self._random_bytes))
             if not topic_id_to_text(topic_id).startswith("-"):
                 return topic_id

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from millstream.controller import paths, reassignment, topic_deletion
-from millstream.controller.broker_changes import broker_changes
 from millstream.controller.context import ControllerContext, LiveBroker
 from millstream.controller.election import (
     Electorate,
@@ -82,6 +81,8 @@ class ReplicaControl:
 
     async def take_brokers(self, registered: Sequence[LiveBroker]) -> None:
         """Take over who is registered now; part of an event."""
+        from millstream.controller.broker_changes import broker_changes  # in a cluster only
+
         changes = broker_changes(self._context.brokers, registered)
         if not changes:
             return

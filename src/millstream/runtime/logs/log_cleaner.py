@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.clock import Clock, TimerHandle
@@ -30,8 +30,7 @@ from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.logs.cleaner_throttle import CleanerThrottle
 from millstream.runtime.offload import Offload
-from millstream.storage.cleanable import CleanableRange
-from millstream.storage.cleaner import CleanedSegment, Cleaning, CleaningAbortedError
+from millstream.storage.cleanable import CleanableRange, CleaningAbortedError, find_cleanable
 from millstream.storage.cleaner_checkpoint import (
     read_cleaner_checkpoint,
     write_cleaner_checkpoint,
@@ -39,16 +38,11 @@ from millstream.storage.cleaner_checkpoint import (
 from millstream.storage.durability import NEVER_TRUNCATED
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import (
-    discard,
-    find_cleanable,
-    finish_swap,
-    plan_cleaning,
-    swap_in,
-)
 from millstream.storage.log_manager import LogManager
-from millstream.storage.new_offset_map import new_offset_map
-from millstream.storage.offset_map import OffsetMap
+
+if TYPE_CHECKING:  # what cleans is loaded with the first cleaning: many brokers compact nothing
+    from millstream.storage.cleaner import CleanedSegment
+    from millstream.storage.offset_map import OffsetMap
 
 log = logging.getLogger(__name__)
 
@@ -288,6 +282,9 @@ class LogCleaner:
         self._clock.call_soon(partial(self._next, job.lane))
 
     async def _clean(self, job: _Job, dirty: CleanableRange) -> None:
+        from millstream.storage.cleaner import Cleaning
+        from millstream.storage.log_compaction import plan_cleaning
+
         opened, lane = job.log, job.lane
         started_ms = self._clock.monotonic_ms()
         self._checkpoint_of(opened)
@@ -325,6 +322,8 @@ class LogCleaner:
         )
 
     async def _put_in_place(self, job: _Job, cleaned: CleanedSegment, *, cut_below: Offset) -> None:
+        from millstream.storage.log_compaction import discard, finish_swap, swap_in
+
         opened = job.log
         if job.is_aborted or self._is_another(job) or opened.durability.truncated_to < cut_below:
             discard(opened, cleaned)
@@ -346,6 +345,8 @@ class LogCleaner:
         )
 
     def _new_map(self) -> OffsetMap:
+        from millstream.storage.new_offset_map import new_offset_map
+
         settings = self._config.current
         return new_offset_map(
             settings.log_cleaner_dedupe_buffer_size // max(1, settings.log_cleaner_threads),

@@ -34,11 +34,11 @@ from millstream.runtime.replicas.admission import Preparer
 from millstream.runtime.replicas.flusher import Flusher
 from millstream.runtime.replicas.leader_role import newer
 from millstream.runtime.replicas.partition import Partition
-from millstream.runtime.replicas.replica_manager import ReplicaManager
 from millstream.storage.log import Log
 from millstream.storage.log_manager import LogManager
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a broker on its own has no followers, and follows nobody
+    from millstream.runtime.replicas.replica_manager import ReplicaManager
     from millstream.runtime.replicas.transaction_verification import TransactionVerifier
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from millstream.runtime.logs.cleaner_throttle import CleanerThrottle
 from millstream.runtime.logs.log_cleaner import LogCleaner
 from millstream.runtime.logs.log_maintenance import LogMaintenance
 from millstream.storage.checkpoint import parse_offsets
-from millstream.storage.cleaner import CleaningAbortedError
+from millstream.storage.cleanable import CleaningAbortedError
 from millstream.storage.environment import LogEnvironment
 
 T0 = TopicPartition("t", 0)
