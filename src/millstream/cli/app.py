@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -48,40 +48,53 @@ _GROUPS: Final = (
 )
 """Groups of commands: each is a module with a typer application ``app``."""
 
-_COMMANDS: Final = (
-    "topic",
-    "config",
-    "acl",
-    "cert",
-    "quota",
-    "token",
-    "user",
-    "produce",
-    "consume",
-    "group",
-    "txn",
-    "cluster",
-    "check",
-    "doctor",
-    "zookeeper",
-    "ingest",
-    "log",
-    "log-dirs",
-    "demo",
-    "load",
-    "audit",
-    "audit-log",
-    "repair",
-    "maintain",
-    "lag",
-    "dlq",
-    "pipeline",
-    "report",
-    "sql",
-    "bench",
-    "console",
-)
-"""All commands: one that is no group is a module with a function of its own name."""
+_COMMANDS: Final[Mapping[str, str]] = {
+    "topic": "Topics: create, list, describe, alter, delete; offsets, analyze, delete-records.",
+    "config": "Settings of topics, brokers and groups.",
+    "acl": "Access rules: who may do what.",
+    "cert": "Certificates for TLS.",
+    "quota": "Quotas: how much users, client ids and addresses may use.",
+    "token": "Delegation tokens.",
+    "user": "Users that authenticate with SCRAM.",
+    "produce": "Write the lines of standard input to a topic, one record each.",
+    "consume": "Print the records of a topic and wait for more, until Ctrl-C, --exit or --count.",
+    "group": "Consumer groups and share groups.",
+    "txn": "Transactions: list, describe, find-hanging, abort.",
+    "cluster": "Clusters: start, describe, elect-leaders, reassign, doctor, features, "
+    "api-versions, migrate-metadata.",
+    "check": "Check the guarantees of a cluster: history.",
+    "doctor": "Find out what is wrong: why a client cannot connect, what is at risk in a cluster, "
+    "why a group rebalances, what holds readers of transactions, why a disk fills, which "
+    "settings are unwise.",
+    "zookeeper": "ZooKeeper for a cluster's metadata.",
+    "ingest": "Write every line of files to a topic, in order, each batch to the next partition.",
+    "log": "The files of a log.",
+    "log-dirs": "Log directories: describe, move replicas.",
+    "demo": "Run the main job: access log, topic, consumer group, Spark, Parquet, and what each "
+    "took.",
+    "load": "Load a topic into a table, each record once.",
+    "audit": "Compare a table with its topic: ranges, gaps, duplicates, and offsets without a "
+    "record.",
+    "audit-log": "Print the audit log: one line for each record that matches all options.",
+    "repair": "Remove duplicate references to data files from a table and its dead letters, and "
+    "commit dead letters that a crashed load left behind. No row is written.",
+    "maintain": "Join small files, remove versions of the table older than --keep, and delete "
+    "files that no version refers to.",
+    "lag": "Show how far a table is behind: in offsets, in rows, and the age of the oldest "
+    "missing record.",
+    "dlq": "Dead letters: records that a load could not read.",
+    "pipeline": "Several loads described in one pipeline.toml.",
+    "report": "Summarize an access log: hits by hour, status, top pages, sessions. Computed by "
+    "Spark.",
+    "sql": "Run a SELECT over topics in place.",
+    "bench": "Measure the speed of a cluster: produce, consume, end-to-end.",
+    "console": "Show a cluster in the browser: brokers, topics, records, groups, transactions and "
+    "rules.",
+}
+"""All commands, with the first sentence of their help. One that is no group is a module with a
+function of its own name. The list of commands is shown from this table, because importing all of
+them takes longer than most commands run; a test compares it with what they say themselves.
+"""
 
 _COMPLETION: Final = "_MILLSTREAM_COMPLETE"
 """Set by a shell that wants words completed."""
@@ -91,6 +104,35 @@ def build(words: Sequence[str]) -> typer.Typer:
     """Return the application. Of the modules only the one that ``words`` begin with is imported:
     the others would cost more time than most commands take.
     """
+    app = _without_commands()
+    wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
+    for name in wanted:
+        module = import_module(f"millstream.cli.{name.replace('-', '_')}")
+        if name in _GROUPS:
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(getattr(module, name.replace("-", "_")))
+    return app
+
+
+def build_list() -> typer.Typer:
+    """Return an application that can list its commands, and run none of them."""
+    app = _without_commands()
+    for name, text in _COMMANDS.items():
+        if name in _GROUPS:
+            group = typer.Typer(help=text)
+            group.callback()(_listed)
+            app.add_typer(group, name=name)
+        else:
+            app.command(name, help=text)(_listed)
+    return app
+
+
+def _listed() -> None:
+    raise AssertionError("build imports a command that is run; this one is listed")
+
+
+def _without_commands() -> typer.Typer:
     app = typer.Typer(
         name="millstream",
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -99,13 +141,6 @@ def build(words: Sequence[str]) -> typer.Typer:
     app.callback()(millstream)
     app.command("serve")(serve)
     app.command("keeper")(keeper)
-    wanted = words[:1] if words and words[0] in _COMMANDS else _COMMANDS
-    for name in wanted:
-        module = import_module(f"millstream.cli.{name.replace('-', '_')}")
-        if name in _GROUPS:
-            app.add_typer(module.app, name=name)
-        else:
-            app.command(name)(getattr(module, name.replace("-", "_")))
     return app
 
 
@@ -224,6 +259,8 @@ def _command(words: Sequence[str]) -> Any:
         from millstream.cli.completion import add_completion, typed_words
 
         words = typed_words(os.environ)
+    elif not words or words[0] not in _COMMANDS:
+        return typer.main.get_command(build_list())
     command = typer.main.get_command(build(words))
     if words[:1] not in (["serve"], ["keeper"]):
         from millstream.cli.client_options import add_client_options

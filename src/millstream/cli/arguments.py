@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, cast
 
 import typer
 
 from millstream.cli.client_options import given_bootstrap, given_timeout_ms, settings_of
 from millstream.cli.reaching import PATIENCE_MS, wait_for_a_broker
-from millstream.client import Admin
 from millstream.client.core.settings import AdminSettings
 from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.config.quantities import (
@@ -20,6 +19,9 @@ from millstream.config.quantities import (
     parse_size,
 )
 from millstream.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from millstream.client import Admin
 
 # typer carries its own copy of click in newer versions and uses the package in older ones; the base
 # of BadParameter is the one name for "the command line is wrong" in both.
@@ -72,6 +74,8 @@ def chosen_bootstrap(bootstrap: str) -> str:
 
 def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
     """Return an administrator of the cluster that a ``--bootstrap-server`` names."""
+    from millstream.client import Admin  # `produce` needs none
+
     chosen: dict[str, object] = {
         "client.id": "millstream-cli",
         "default.api.timeout.ms": WAIT_MS,

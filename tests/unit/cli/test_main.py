@@ -7,9 +7,12 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from millstream.cli.app import build, build_list
 from millstream.cli.failures import is_tellable, sentence
 from millstream.cli.main import main
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError
@@ -43,6 +46,44 @@ def test_serve_imports_no_library_of_the_command_line() -> None:
 def test_a_command_imports_neither_rich_nor_other_commands() -> None:
     slow = ["rich", "numpy", "pyarrow", "pyspark", "millstream.cli.demo", "millstream.cli.ingest"]
     assert modules_after(["topic", "list", "-b", "no port:x"], slow) == ""
+
+
+def test_the_parent_of_several_brokers_imports_none_of_their_code() -> None:
+    code = ["asyncio", "sqlite3", "ssl", "millstream.net", "millstream.server.lifecycle"]
+    words = ["serve", "--brokers", "2", "--ports", "1,1"]  # one port for both is refused
+    assert modules_after(words, code) == ""
+
+
+def test_produce_imports_no_administrator() -> None:
+    admin = ["millstream.client.admin", "millstream.client.core.admin.core"]
+    assert modules_after(["produce", "t", "-b", "no port:x"], admin) == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nope"], []])
+def test_the_list_of_commands_imports_none_of_them(words: list[str]) -> None:
+    commands = ["rich", "millstream.client.core.network", "millstream.cli.topic", "millstream.sql"]
+    assert modules_after(words, commands) == ""
+
+
+def test_the_list_of_commands_says_what_they_say_themselves() -> None:
+    listed: Any = get_command(build_list())
+    itself: Any = get_command(build([]))
+    assert {name: first_sentence(each) for name, each in listed.commands.items()} == {
+        name: first_sentence(each) for name, each in itself.commands.items()
+    }
+
+
+def first_sentence(command: Any) -> str:
+    return " ".join(command.help.split("\n\n")[0].split())
+
+
+@pytest.mark.skipif(
+    tuple(map(int, version("typer").split(".")[:2])) >= (0, 29),
+    reason="this typer is newer than pyproject.toml asks for",
+)
+@pytest.mark.parametrize("name", ["topic", "produce"])
+def test_a_command_imports_no_library_of_data_models(name: str) -> None:
+    assert modules_after([name, "--help"], ["pydantic"]) == ""
 
 
 @pytest.mark.parametrize(
