@@ -115,6 +115,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unknown = [p for p in until.positions if p not in began and p.topic not in gone]
         if unknown:
             earliest = self._connected().earliest(unknown)
+            lost = _cut_off(earliest)
+            if lost:  # since the micro-batch was planned
+                self._report_loss(lost)
         ranges = []
         for topic_partition, stop in sorted(until.positions.items()):
             if topic_partition.topic in gone:
@@ -159,11 +162,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for topic_partition in since.positions
             if topic_partition not in latest
         ]
-        lost += [  # which the stock connector takes for loss too
-            f"offsets [0, {first}) of {topic_partition}, new here, are not in the log"
-            for topic_partition, first in earliest.items()
-            if first > 0 and topic_partition not in since.positions
-        ]
+        lost += _cut_off({p: first for p, first in earliest.items() if p not in since.positions})
         positions = {}
         for topic_partition, end in latest.items():
             known = since.positions.get(topic_partition)
@@ -299,3 +298,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _topic_ids(self, latest: Mapping[TopicPartition, Offset]) -> dict[str, TopicId]:
         return self._connected().ids({topic_partition.topic for topic_partition in latest})
+
+
+def _cut_off(earliest: Mapping[TopicPartition, Offset]) -> list[str]:
+    """Return what is lost of partitions that are new to a query, which the stock connector takes
+    for loss too. ``earliest`` are their first offsets.
+    """
+    return [
+        f"offsets [0, {first}) of {topic_partition}, new here, are not in the log"
+        for topic_partition, first in earliest.items()
+        if first > 0
+    ]

@@ -21,15 +21,19 @@ from millstream.cli.main import main
 from millstream.client import Admin, Producer
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
-from millstream.spark.lakehouse import columns, ledger
+from millstream.spark.lakehouse import columns, jobs, ledger
 from millstream.spark.lakehouse.audit import sentences
+from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.commits import Commits
 from millstream.spark.lakehouse.dead_letter_commits import DeadLetterCommits
 from millstream.spark.lakehouse.dead_letters import Replay, replay
+from millstream.spark.lakehouse.fan_out import FanOutError
 from millstream.spark.lakehouse.iceberg import IcebergTableFiles
+from millstream.spark.lakehouse.jobs import run_load
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError
 from millstream.spark.lakehouse.ledger import REJECTS, Ledger, RecreatedTopicError
 from millstream.spark.lakehouse.load import Loader, local_runner, source_options_of
+from millstream.spark.lakehouse.load_plan import plan_load
 from millstream.spark.lakehouse.maintain import maintain
 from millstream.spark.lakehouse.partitioning import parse_partition_by
 from millstream.spark.lakehouse.reject_limit import RejectLimit, TooManyRejectsError
@@ -37,6 +41,7 @@ from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, ConcurrentLoadError, TableName, open_table
 from millstream.spark.lakehouse.topic_reader import ReplacedRecordsError, TopicReader
 from millstream.spark.lakehouse.written_files import WrittenFileError
+from millstream.spark.locations.location import StoreError
 from millstream.spark.plan import DataLossError
 from millstream.spark.ranges import OffsetRange
 from millstream.spark.topics import open_topics
@@ -207,6 +212,48 @@ def test_dead_letters_of_all_batches_of_a_run_are_counted(site: TopicSite) -> No
     assert len(site.reports) > 1
     assert [each.dead_letters for each in site.reports if each.dead_letters] == [1, 1, 1]
     assert read_rows(site.letters, ["offset"]) == [(0,), (100,), (200,)]
+
+
+def test_a_new_partition_whose_first_records_are_gone(site: TopicSite) -> None:
+    """They were left out without a word, and the audit was clean."""
+    site.write(0, [b"1"])
+    site.load()
+    added = TopicPartition(site.topic, 2)
+    with Admin(bootstrap_servers=site.bootstrap) as admin:
+        admin.create_partitions({site.topic: 3}).get_all()
+        site.write(2, [b"2", b"3", b"4"], batch=1)
+        admin.delete_records({added: 2}).get_all()
+    with pytest.raises(DataLossError, match=rf"\[0, 2\) of {site.topic}-2, new here"):
+        site.load()
+    assert "new here" in (plan_load(site.settings).refusal or "")
+    allowed = {**site.settings.source, "failOnDataLoss": "false"}
+    site.using(source=allowed).load()
+    assert site.rows("partition", "offset") == [(0, 0), (2, 2)]
+
+
+@pytest.mark.parametrize("name", ["t", "{topic}"])
+def test_dead_letters_are_counted_through_restarts(
+    site: TopicSite, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each restart of a load that follows for weeks began to count anew."""
+    monkeypatch.setattr(jobs, "_sleep", lambda *_: None)
+    site = site.using(
+        format="json",
+        batch_bytes=20_000,
+        max_rejects=RejectLimit(share=None, count=3),
+        table=TableName("parquet", site.directory / name),
+    )
+    for _ in range(5):
+        site.write(0, [b"bad", *[b'{"n":1}'] * 99], batch=20)
+
+    def fails(report: BatchReport) -> None:
+        site.reports.append(report)
+        if report.rows:
+            raise StoreError("the store is away")
+
+    with pytest.raises((TooManyRejectsError, FanOutError), match="more than 3"):
+        run_load(site.settings, on_batch=fails)
+    assert sum(each.dead_letters for each in site.reports) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -46,6 +46,7 @@ class Commits:
         dead_letters: Table,
         *,
         upserts: Upserts | None,
+        rejected: int = 0,
     ) -> None:
         self._settings = settings
         self._app_id = settings.load_id
@@ -53,7 +54,7 @@ class Commits:
         self._dead_letters = dead_letters
         self._upserts = upserts
         self._rejects = DeadLetterCommits(dead_letters, self._app_id)
-        self._rejected = 0
+        self._rejected = rejected
         self._trimmed: set[TopicPartition] = set()
         self._looks_for_orphans = _LOOKS_FOR_ORPHANS
         self._committed = 0.0

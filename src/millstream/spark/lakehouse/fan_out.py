@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 from millstream.model.errors import (
@@ -107,6 +108,7 @@ class FanOut:
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         parallelism: Callable[[], int] = cores,
         inherit: Inherit = inherit_nothing,
+        rejected: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         if settings.query is not None:
             raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
@@ -120,6 +122,7 @@ class FanOut:
         self._on_batch = on_batch
         self._parallelism = parallelism
         self._inherit = inherit
+        self._rejected = dict(rejected)
         self._ahead: LandingAhead[Round, list[Landed | Exception]] | None = None
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
@@ -311,7 +314,8 @@ class FanOut:
         if known is not None:
             return known
         settings = settings_for(self._settings, topic)
-        made = Loader(settings, local_runner, parallelism=self._parallelism)
+        rejected = self._rejected.get(topic, 0)
+        made = Loader(settings, local_runner, parallelism=self._parallelism, rejected=rejected)
         other = self._by_table.get(str(settings.table))
         if other is not None:
             # In a catalogue's names dots and dashes of topics become the same.

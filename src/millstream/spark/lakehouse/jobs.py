@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.client.errors import ConnectionFailedError, TimedOutError, is_retriable
@@ -196,7 +197,9 @@ def _run(
 ) -> None:
     while True:
         try:
-            _loader(settings, runner, attempts.progressed).run(attempts.has_to_stop)
+            _loader(settings, runner, attempts.progressed, attempts.rejected).run(
+                attempts.has_to_stop
+            )
         except FATAL:
             raise
         except Exception as error:  # Spark, its gateway and the network each have their own
@@ -224,9 +227,13 @@ class _Attempts:
         self._should_stop = should_stop
         self._failures = 0
         self._has_begun = False
+        self.rejected: Counter[str] = Counter()
+        """Dead letters since the start, of each topic where each has a table, else of ""."""
 
     def progressed(self, report: BatchReport) -> None:
         self._failures = 0
+        for topic, each in (report.by_topic or {"": report}).items():
+            self.rejected[topic] += each.dead_letters
         self._on_batch(report)
 
     def has_to_stop(self) -> bool:
@@ -247,16 +254,33 @@ class _Attempts:
 
 
 def _loader(
-    settings: LoadSettings, runner: SparkRunner | None, on_batch: Callable[[BatchReport], None]
+    settings: LoadSettings,
+    runner: SparkRunner | None,
+    on_batch: Callable[[BatchReport], None],
+    rejected: Mapping[str, int],
 ) -> Loader | FanOut:
     parallelism = cores if runner is None else runner.parallelism
     inherit = inherit_nothing if runner is None else runner.inherit
     if settings.table.is_per_topic:
         works = land_works_locally if runner is None else runner.run_works
-        return FanOut(settings, works, on_batch=on_batch, parallelism=parallelism, inherit=inherit)
+        return FanOut(
+            settings,
+            works,
+            on_batch=on_batch,
+            parallelism=parallelism,
+            inherit=inherit,
+            rejected=rejected,
+        )
     if settings.query is None:
         run = runner or local_runner
-        return Loader(settings, run, on_batch=on_batch, parallelism=parallelism, inherit=inherit)
+        return Loader(
+            settings,
+            run,
+            on_batch=on_batch,
+            parallelism=parallelism,
+            inherit=inherit,
+            rejected=rejected.get("", 0),
+        )
     if runner is None:
         raise ConfigError("a query needs Spark")
     from millstream.spark.lakehouse.transform import Transform

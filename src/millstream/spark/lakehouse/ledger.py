@@ -61,6 +61,10 @@ class Ledger:
         """Return the first offset that is not in the table; None for a partition never loaded."""
         return self.entries.get(position_key(topic_partition))
 
+    def has_topic(self, topic: str) -> bool:
+        """Tell whether a partition of a topic was loaded."""
+        return any(key.startswith(f"{topic}/") for key in self.entries)
+
     def epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
         """Return the leader epoch of the batch before the position; −1 if it is unknown."""
         return self.entries.get(_epoch_key(topic_partition), 0) - 1

@@ -80,9 +80,9 @@ _POLL_MS: Final = 100
 
 class Loader:
     """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
-    or, with ``follow``, when ``should_stop`` returns True. `fan_out` loads the batches of several
-    itself: ``prepare``, and then ``plan`` or ``plan_after``, ``tasks``, ``accept``, ``check``,
-    ``commit`` for each batch.
+    or, with ``follow``, when ``should_stop`` returns True. ``rejected`` are the dead letters of the
+    run before it was restarted. `fan_out` loads the batches of several itself: ``prepare``, and
+    then ``plan`` or ``plan_after``, ``tasks``, ``accept``, ``check``, ``commit`` for each batch.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class Loader:
         transform: Transform | None = None,
         parallelism: Callable[[], int] = cores,
         inherit: Inherit = inherit_nothing,
+        rejected: int = 0,
     ) -> None:
         self._settings = settings
         self._runner = runner
@@ -111,7 +112,9 @@ class Loader:
         self._schema = RAW_COLUMNS
         self._sort_by: Sequence[SortField] = ()
         self._pending_start = PendingStart(settings.table, self._app_id)
-        self._commits = Commits(settings, self._table, self._dead_letters, upserts=self._upserts)
+        self._commits = Commits(
+            settings, self._table, self._dead_letters, upserts=self._upserts, rejected=rejected
+        )
         self._ahead: LandingAhead[Plan, Sequence[Landed]] | None = None
         self._maintained = time.monotonic()
 

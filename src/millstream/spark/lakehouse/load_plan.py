@@ -165,7 +165,9 @@ class _Planner:
             )
             position = ledger.position(each)
             if position is None:
-                position = starts.get(each, ends.earliest[each])
+                position = starts.get(each)
+            if position is None:
+                position = self._reader.first(each, ledger, ends)
             ranges[each] = (self._reader.check(each, position, ends), latest)
         self._has_begun = bool(ledger.batch)
         if self._has_begun:

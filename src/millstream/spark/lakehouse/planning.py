@@ -80,9 +80,10 @@ class Planner:
             if topic_id is not None:
                 ledger.check_topic(topic_partition, topic_id, self._table.name)
             known = ledger.position(topic_partition)
-            # A partition that is new since the load began is read from its first record on.
-            start = ends.earliest[topic_partition] if known is None else known
-            positions[topic_partition] = reader.check(topic_partition, start, ends)
+            if known is None:
+                positions[topic_partition] = reader.first(topic_partition, ledger, ends)
+            else:
+                positions[topic_partition] = reader.check(topic_partition, known, ends)
         return positions
 
     def _check_epochs(self, reader: TopicReader, ledger: Ledger, ends: TopicEnds) -> None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from millstream.model.errors import MillstreamError
 from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId, TopicPartition
+from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.leader_epochs import EpochEnd
-from millstream.spark.options import SourceOptions
+from millstream.spark.options import Assign, SourceOptions
 from millstream.spark.plan import DataLossError, RecreatedTopicError, starting_offsets
 from millstream.spark.topics import Topics
 
@@ -62,6 +63,21 @@ class TopicReader:
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
         """Return the starting offsets of a new load."""
         return starting_offsets(self._topics, self._options, ends.earliest, ends.latest)
+
+    def first(self, topic_partition: TopicPartition, ledger: Ledger, ends: TopicEnds) -> Offset:
+        """Return where a partition is read from that a load has not read yet: its first record.
+
+        DataLossError, unless it is allowed, if the partition was added to a topic that the load
+        reads, and records of it are gone already.
+        """
+        earliest = ends.earliest[topic_partition]
+        is_added = not isinstance(self._options.subscription, Assign)
+        if earliest > 0 and is_added and ledger.has_topic(topic_partition.topic):
+            text = f"offsets [0, {earliest}) of {topic_partition}, new here, are not in the log"
+            if self._options.fail_on_data_loss:
+                raise DataLossError(f"{text} (option failOnDataLoss=false continues after the gap)")
+            log.warning("%s", text)
+        return earliest
 
     def check(self, topic_partition: TopicPartition, position: Offset, ends: TopicEnds) -> Offset:
         """Return the positions to continue from; DataLossError for lost offsets, unless allowed."""
