@@ -74,8 +74,10 @@ class Sender:
             self.transaction = TransactionManager(settings.transactional_id, self.sequences)
         self.on_new_partitions: Callable[[], None] = lambda: None
         """Called when partitions have to be added to the transaction."""
-        self.on_batch_failed: Callable[[], None] = lambda: None
-        """Called when a batch's failure may have ended the transaction."""
+        self.on_transaction_changed: Callable[[], None] = lambda: None
+        """Called when a failed batch, or another topic of the name, may have ended the
+        transaction.
+        """
         self._network = network
         self._loop = network.loop
         self._metadata = metadata
@@ -446,7 +448,7 @@ class Sender:
         batch.fail(error, outcome.record_errors if outcome is not None else None)
         if self.transaction is not None and not self._is_closed:
             self.transaction.batch_failed(error)
-            self.on_batch_failed()
+            self.on_transaction_changed()
         self._metrics.failed(batch)
         self._tell(batch)
 
@@ -544,10 +546,15 @@ class Sender:
                 self._give_up(batch, error)
 
     def _forget_topic(self, name: str) -> None:
-        if self.sequences is not None:
-            for topic_partition in list(self._accumulator.queues):
-                if topic_partition.topic == name:
-                    self.sequences.forget(topic_partition)
+        for topic_partition in list(self._accumulator.queues):
+            if topic_partition.topic != name:
+                continue
+            if self.transaction is not None:
+                self.transaction.topic_recreated(topic_partition)
+            elif self.sequences is not None:
+                self.sequences.forget(topic_partition)
+        if self.transaction is not None:
+            self.on_transaction_changed()
         self.wake()
 
     # --- waiting ---------------------------------------------------------------------------------

@@ -216,6 +216,12 @@ class Sequences:
             identity.producer_id, identity.epoch = producer_id, epoch
             self._partitions.clear()
 
+    def restart(self, topic_partition: TopicPartition) -> None:
+        """Begin at 0 in the present epoch: a new log, which has nothing of this producer. No batch
+        of the partition is without an outcome.
+        """
+        self._partitions.pop(topic_partition, None)
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Reset the sequences of a recreated topic, whose brokers have no state of this
         producer.

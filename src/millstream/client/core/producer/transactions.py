@@ -35,6 +35,7 @@ from typing import NoReturn
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.producer.transaction_errors import of_batch
 from millstream.client.errors import (
+    AbortableTransactionError,
     FatalTransactionError,
     TransactionAbortedError,
     TransactionError,
@@ -261,6 +262,24 @@ class TransactionManager:
             self.needs_new_epoch |= not isinstance(error, TransactionAbortedError)
         elif self.is_going_on:
             self.fail(of_batch(error))
+
+    def topic_recreated(self, topic_partition: TopicPartition) -> None:
+        """The log of a partition is another, empty one. What this transaction has in the old one is
+        gone, so it cannot be committed; otherwise sequences begin again.
+        """
+        if not self._sequences.of(topic_partition).has_begun:
+            return
+        if topic_partition not in self._partitions:
+            self._sequences.restart(topic_partition)
+        elif self.state is TransactionState.ABORTING:
+            self.needs_new_epoch = True
+        else:
+            self.fail(
+                AbortableTransactionError(
+                    f"the topic of {topic_partition} was deleted and created again, and records of "
+                    "this transaction were in the old one"
+                )
+            )
 
     # --- the coordinators ------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from millstream.client.core.share.session import (
     forgotten_topics,
 )
 from millstream.client.core.share.settings import ShareConsumerSettings
-from millstream.client.core.waiting import backoff_ms
+from millstream.client.core.waiting import Signal, backoff_ms
 from millstream.client.errors import (
     AuthenticationError,
     BrokerError,
@@ -132,6 +132,8 @@ class _Node:
     session: ShareSession = field(default_factory=ShareSession)
     queue: list[Pending] = field(default_factory=list)
     is_busy: bool = False
+    answered: Signal = field(default_factory=Signal)
+    """Raised when a request has ended."""
     retry_at_ms: float = 0.0
     attempts: int = 0
 
@@ -198,12 +200,7 @@ class ShareFetcher:
     async def finish(self) -> None:
         """Send what is queued and end every share session, so that the brokers give up the rest."""
         self._wants_records = False
-        ending = [
-            spawn(self._end_session(node))
-            for node in self._nodes.values()
-            if not node.session.is_new
-        ]
-        for each in ending:
+        for each in [spawn(self._end_session(node)) for node in self._nodes.values()]:
             await each
         for node in self._nodes.values():
             self._fail_all(node.queue, ClosedError("the share consumer was closed"))
@@ -323,6 +320,7 @@ class ShareFetcher:
         self._wants_records = self._wants_records and self.is_polling()
         if answer is not None and session.number == number:
             self._on_fetched(node, answer, wanted, carried)
+        node.answered.notify()
         self.poke()
 
     def _on_fetched(
@@ -426,6 +424,7 @@ class ShareFetcher:
                 self._on_acknowledge(node, answer, carried)
             else:
                 self._on_refusal(node, carried, error, answer.error_message)
+        node.answered.notify()
         self.poke()
 
     async def _send_acknowledge(
@@ -490,7 +489,13 @@ class ShareFetcher:
         self._settle(pending, BrokerError(error, message or about))
 
     async def _end_session(self, node: _Node) -> None:
-        """Send what is queued with the final epoch. What is in flight is answered before it."""
+        """Send what is queued with the final epoch. What is in flight is answered before it, but
+        a fetch that makes the session is waited for.
+        """
+        if node.session.is_new and node.is_busy:
+            await node.answered.wait()
+        if node.session.is_new:
+            return
         self._fail_stale(node)
         carried = _take(node)
         answer = await self._send_acknowledge(node, carried, FINAL_EPOCH)

@@ -105,6 +105,25 @@ def test_commit_accepts_what_was_delivered_and_waits() -> None:
     assert member.settled[-1][1] is None
 
 
+@pytest.mark.parametrize("how", ["unsubscribe", "close"])
+def test_what_the_first_fetch_acquires_after_its_poll_is_given_up(how: str) -> None:
+    """Its answer makes the session, so until then there is none to be ended."""
+    cluster = cluster_with(5)
+    member = member_of(cluster)
+    cluster.after = lambda *asked: 300.0 if isinstance(asked[2], ShareFetchRequest) else 0.0
+    assert cluster.loop.run(member.poll(100)) == []
+    assert [each.share_session_epoch for each in cluster.share_requests] == [0]
+    if how == "close":
+        cluster.loop.run(member.close())
+    else:
+        cluster.loop.run(member.core.unsubscribe([]))
+    cluster.loop.advance(500)
+    assert isinstance(cluster.share_requests[-1], ShareAcknowledgeRequest)
+    assert cluster.share_requests[-1].share_session_epoch == -1
+    assert cluster.acquired("t", 0) == []
+    assert not len(member.core.fetcher.buffer)
+
+
 def test_close_gives_up_what_was_not_accepted_and_leaves() -> None:
     cluster = cluster_with(5)
     member = member_of(cluster)
