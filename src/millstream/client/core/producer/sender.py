@@ -27,15 +27,16 @@ from millstream.client.core.producer.accumulator import (
 )
 from millstream.client.core.producer.answers import AnswerReader, Outcome
 from millstream.client.core.producer.batch import ProducerBatch, expired
+from millstream.client.core.producer.batch_outcomes import BatchOutcomes
 from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.producer_id import ProducerIdSource
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.producer.transactions import TransactionManager, TransactionState
 from millstream.client.core.settings import ProducerSettings
-from millstream.client.core.waiting import backoff_ms, sleep
-from millstream.client.errors import AuthenticationError, BrokerError, ClientError, is_retriable
+from millstream.client.core.waiting import sleep
+from millstream.client.errors import AuthenticationError, BrokerError, ClientError
 from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.message import Response
@@ -51,8 +52,6 @@ log = logging.getLogger("millstream.client.producer")
 _LAST_VERSION_WITH_NAMES = 12
 _LAST_VERSION_OF_TRANSACTIONS_V1 = 11
 """From 12 on, Produce adds its partitions to the transaction (KIP-890)."""
-_BUSY_BACKOFF_MS = 20.0
-"""The first back-off while the transaction before is being ended."""
 _NEVER = float("inf")
 
 
@@ -74,10 +73,6 @@ class Sender:
             self.transaction = TransactionManager(settings.transactional_id, self.sequences)
         self.on_new_partitions: Callable[[], None] = lambda: None
         """Called when partitions have to be added to the transaction."""
-        self.on_transaction_changed: Callable[[], None] = lambda: None
-        """Called when a failed batch, or another topic of the name, may have ended the
-        transaction.
-        """
         self._network = network
         self._loop = network.loop
         self._metadata = metadata
@@ -85,6 +80,16 @@ class Sender:
         self._settings = settings
         self._metrics = metrics
         self._answers = AnswerReader(metadata)
+        self._outcomes = BatchOutcomes(
+            self._loop,
+            metadata,
+            accumulator,
+            settings,
+            metrics,
+            self._answers,
+            self.sequences,
+            self.transaction,
+        )
         self._producer_ids = ProducerIdSource(network, settings)
         self._in_flight: dict[int, int] = {}
         self._muted: set[object] = set()
@@ -100,6 +105,12 @@ class Sender:
         metadata.on_recreated(self._forget_topic)
         metadata.on_refused(self._refused)
 
+    def when_transaction_changes(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` when a failed batch, or another topic of the same name, may have ended
+        the transaction.
+        """
+        self._outcomes.on_transaction_changed = listener
+
     def wake(self) -> None:
         """Schedule a pass over the queues."""
         if not self._is_woken and not self._is_closed:
@@ -108,14 +119,14 @@ class Sender:
 
     def close(self, error: ClientError) -> None:
         """Stop; all batches without an outcome fail with ``error``."""
-        self._is_closed = True
+        self._is_closed = self._outcomes.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for batch in list(self._accumulator.incomplete):
             with self._accumulator.lock:
                 self._accumulator.remove(batch)
             if not batch.done:
-                self._finish(batch, error)
+                self._outcomes.finish(batch, error)
 
     # --- one pass --------------------------------------------------------------------------------
 
@@ -153,9 +164,9 @@ class Sender:
                 return expires_ms
             if batch.in_network:
                 # Its future fails now; a late response still updates the sequences.
-                self._finish(batch, expired(batch, limit_ms, self._network.whereabouts()))
+                self._outcomes.finish(batch, expired(batch, limit_ms, self._network.whereabouts()))
             else:
-                self._give_up(batch, expired(batch, limit_ms, self._network.whereabouts()))
+                self._outcomes.give_up(batch, expired(batch, limit_ms, self._network.whereabouts()))
         return _NEVER
 
     def _ready(self, now: float) -> tuple[dict[int, list[PartitionQueue]], float]:
@@ -252,7 +263,7 @@ class Sender:
         for queue in list(self._accumulator.pending.values()):
             if self._metadata.leader(queue.topic_partition) == leader:
                 for batch in list(queue.batches):
-                    self._give_up(batch, error)
+                    self._outcomes.give_up(batch, error)
 
     def _drain(self, queues: Iterable[PartitionQueue]) -> list[ProducerBatch]:
         accumulator, sequences = self._accumulator, self.sequences
@@ -374,120 +385,10 @@ class Sender:
                 self._metrics.throttled(response.throttle_time_ms)
                 outcomes = self._answers.read(request, batches, response)
         for outcome in outcomes:
-            self._settle(outcome)
+            self._outcomes.settle(outcome)
         if self._quiet_waiters:
             self._tell_quiet()
         self.wake()
-
-    # --- outcomes --------------------------------------------------------------------------------
-
-    def _settle(self, outcome: Outcome) -> None:
-        batch, error = outcome.batch, outcome.error
-        if error is None or _code(error) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            if self.sequences is not None:
-                self.sequences.acknowledged(batch)
-            if not batch.done:
-                batch.succeed(outcome.base_offset, outcome.log_append_time_ms)
-                self._tell(batch)
-            return
-        batch.is_ambiguous = batch.is_ambiguous or outcome.is_ambiguous
-        if self._is_closed and not batch.done:
-            self._finish(batch, error)
-        elif _code(error) is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.done:
-            self._split(batch)
-        elif self._is_tried_again(batch, error):
-            self._try_again(batch, error)
-        else:
-            self._give_up(batch, error, outcome)
-        if outcome.wants_metadata:
-            self._metadata.request_update()
-
-    def _is_tried_again(self, batch: ProducerBatch, error: Exception) -> bool:
-        if batch.done or batch.attempts > self._settings.retries:
-            return False
-        if self.transaction is not None:
-            if not self.transaction.retries_batches:
-                return False
-            if _code(error) in _GAPS:
-                # A gap cannot be closed by another epoch: the transaction has to be aborted.
-                assert self.sequences is not None
-                return not self.sequences.is_first(batch)
-        if self.sequences is not None and _code(error) in _GAPS:
-            if self.sequences.is_first(batch):
-                self.sequences.refused_as_gap(batch)
-            return True
-        return is_retriable(error)
-
-    def _try_again(self, batch: ProducerBatch, error: Exception) -> None:
-        settings = self._settings
-        batch.last_error = error
-        first_ms = settings.retry_backoff_ms
-        if _code(error) is ErrorCode.CONCURRENT_TRANSACTIONS:
-            first_ms = min(first_ms, _BUSY_BACKOFF_MS)
-        batch.retry_at_ms = self._loop.now_ms() + backoff_ms(
-            self._loop, batch.attempts - 1, first_ms, settings.retry_backoff_max_ms
-        )
-        log.debug("a batch for %s is sent again: %s", batch.topic_partition, error)
-        self._metrics.retried(batch)
-        self._accumulator.put_back([batch])
-
-    def _give_up(
-        self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
-    ) -> None:
-        with self._accumulator.lock:
-            self._accumulator.remove(batch)
-        if self.sequences is not None:
-            self.sequences.given_up(batch)
-        if not batch.done:
-            self._finish(batch, error, outcome)
-
-    def _finish(
-        self, batch: ProducerBatch, error: Exception, outcome: Outcome | None = None
-    ) -> None:
-        log.info("%d records for %s failed: %s", batch.count, batch.topic_partition, error)
-        batch.fail(error, outcome.record_errors if outcome is not None else None)
-        if self.transaction is not None and not self._is_closed:
-            self.transaction.batch_failed(error)
-            self.on_transaction_changed()
-        self._metrics.failed(batch)
-        self._tell(batch)
-
-    def _tell(self, batch: ProducerBatch) -> None:
-        """Release the memory, and complete the futures and callbacks."""
-        with self._accumulator.lock:
-            watchers, batch.watchers = batch.watchers, []
-            callbacks, batch.callbacks = batch.callbacks or [], None
-        self._accumulator.complete(batch)
-        for watcher in watchers:
-            watcher()
-        for index, callback in callbacks:
-            error = batch.error_of(index)
-            try:
-                callback(batch.metadata(index) if error is None else None, error)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
-                # Including SystemExit, which would end the client's thread and not the program.
-                log.exception("an error in a delivery callback")
-
-    def _split(self, batch: ProducerBatch) -> None:
-        """Send the halves of a batch that is too large for the broker."""
-        log.info(
-            "a batch of %d bytes for %s is too large and is split",
-            batch.size,
-            batch.topic_partition,
-        )
-        parts = self._answers.halves(batch)
-        if self.sequences is not None:
-            self.sequences.replaced(batch, parts)
-        for part in parts:
-            self._encode(part)
-            part.held_bytes = batch.held_bytes // len(parts)
-        batch.held_bytes -= sum(part.held_bytes for part in parts)
-        self._accumulator.replace(batch, parts)
-        self._metrics.split()
-        self._answers.relay(batch, parts, lambda: self._tell(batch))
-        self._accumulator.complete(batch)
 
     # --- transactions ----------------------------------------------------------------------------
 
@@ -500,7 +401,7 @@ class Sender:
                 continue
             reason = transaction.drop_reason(was_sent=batch.has_sequence)
             if reason is not None:
-                self._give_up(batch, reason)
+                self._outcomes.give_up(batch, reason)
 
     def quiet(self) -> Deferred[None]:
         """Return a Deferred that completes once no Produce request is in flight."""
@@ -523,7 +424,7 @@ class Sender:
             with self._accumulator.lock:
                 self._accumulator.remove(batch)
             if not batch.done:
-                self._finish(
+                self._outcomes.finish(
                     batch,
                     BrokerError(
                         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -543,7 +444,7 @@ class Sender:
         """Fail all batches: without a producer id nothing can be sent."""
         for batch in list(self._accumulator.incomplete):
             if not batch.in_network:
-                self._give_up(batch, error)
+                self._outcomes.give_up(batch, error)
 
     def _forget_topic(self, name: str) -> None:
         for topic_partition in list(self._accumulator.queues):
@@ -554,7 +455,7 @@ class Sender:
             elif self.sequences is not None:
                 self.sequences.forget(topic_partition)
         if self.transaction is not None:
-            self.on_transaction_changed()
+            self._outcomes.on_transaction_changed()
         self.wake()
 
     # --- waiting ---------------------------------------------------------------------------------
@@ -581,10 +482,3 @@ class Sender:
             cell: Deferred[None] = Deferred()
             batch.watchers.append(lambda: cell.complete(None))
             return cell
-
-
-_GAPS = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-
-
-def _code(error: Exception) -> ErrorCode | None:
-    return error.error if isinstance(error, KafkaError) else None

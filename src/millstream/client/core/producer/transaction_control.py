@@ -73,7 +73,7 @@ class TransactionControl:
         self._adding: Deferred[None] = Deferred.of(None)
         self._offsets: Deferred[None] = Deferred.of(None)
         sender.on_new_partitions = self._add_partitions
-        sender.on_transaction_changed = self._changed
+        sender.when_transaction_changes(self._changed)
         self._changed()
 
     def init(self) -> Deferred[None]:
