@@ -19,7 +19,7 @@ from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.producer.transactions import TransactionManager
 from millstream.client.core.settings import ProducerSettings
 from millstream.client.core.waiting import backoff_ms
-from millstream.client.errors import is_retriable
+from millstream.client.errors import BrokerError, is_retriable
 from millstream.model.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("millstream.client.producer")
@@ -69,7 +69,7 @@ class BatchOutcomes:
         if self.is_closed and not batch.done:
             self.finish(batch, error)
         elif _code(error) is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.done:
-            self._split(batch)
+            self._split_or_fail(batch, outcome)
         elif self._is_tried_again(batch, error):
             self._try_again(batch, error)
         else:
@@ -146,6 +146,20 @@ class BatchOutcomes:
             except BaseException:
                 # Including SystemExit, which would end the client's thread and not the program.
                 log.exception("an error in a delivery callback")
+
+    def _split_or_fail(self, batch: ProducerBatch, outcome: Outcome) -> None:
+        """Split a batch, unless an earlier attempt may have written it and it must not be doubled:
+        brokers recognise a duplicate as a whole only, and look at the size first.
+        """
+        if self._sequences is None or not batch.is_ambiguous:
+            self._split(batch)
+            return
+        told = BrokerError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{batch.count} records for {batch.topic_partition} may be there or not: an attempt "
+            "was not answered, and the next one was refused",
+        )
+        self.give_up(batch, told, outcome)
 
     def _split(self, batch: ProducerBatch) -> None:
         """Send the halves of a batch that is too large for the broker."""

@@ -341,6 +341,30 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     assert world.core.accumulator.held_bytes == 0
 
 
+def test_a_batch_that_may_be_there_already_is_not_split() -> None:
+    """Its halves would not be recognised as duplicates. The topic's limit was lowered meanwhile."""
+    world = World()
+    world.send(b"0")
+    world.flush()
+    world.cluster.after = lambda *asked: None if isinstance(asked[2], ProduceRequest) else 0.0
+    halves = [world.send(b"1"), world.send(b"2")]
+    while len(world.values()) < 3:
+        world.loop.advance(1)
+    world.cluster.brokers[1].stop()
+    world.cluster.hooks.append(refusing(ErrorCode.MESSAGE_TOO_LARGE, 1))  # type: ignore[arg-type]
+    world.cluster.after = lambda *_: 0.0
+    world.cluster.brokers[1].start()
+    world.flush()
+    after = world.send(b"3")
+    world.flush()
+    assert world.values() == [b"0", b"1", b"2", b"3"]
+    for each in halves:
+        with pytest.raises(BrokerError, match=r"MESSAGE_TOO_LARGE.*may be there"):
+            each._outcome()
+    assert after._outcome().offset == 3
+    assert world.core.accumulator.held_bytes == 0
+
+
 def test_single_records_at_fault_are_named() -> None:
     world = World(linger_ms=10)
 
