@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeAlias, cast
 
@@ -23,7 +24,8 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, CommandFailedError, complain, sentence
-from millstream.cli.output import Row, human_bytes, is_for_a_person, print_json, print_rows
+from millstream.cli.interruption import ended_in_time
+from millstream.cli.output import Row, counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.cli.partition_ends import ends_of
 from millstream.client import Consumer, Producer, RecordMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
@@ -51,13 +53,17 @@ Size: TypeAlias = Annotated[
 class _Run:
     """What was measured: seconds from the first to the last, and a latency of each record."""
 
-    began: float
+    began: float = 0.0
     ended: float = 0.0
     records: int = 0
     payload_bytes: int = 0
     latencies: list[float] = field(default_factory=list)
     failed: int = 0
     first_error: Exception | None = None
+
+    def begin(self) -> None:
+        """Note that the first record comes now."""
+        self.began = time.perf_counter()
 
     def shown(self) -> dict[str, object]:
         """Return the figures: rates a second, latencies in milliseconds."""
@@ -103,13 +109,12 @@ def produce(
     """
     settings = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
     payload = _payload(size)
-    run = _Run(time.perf_counter())
-    with Producer(settings) as producer:
+    with _shown(topic, as_json) as run, Producer(settings) as producer, ended_in_time(producer):
+        run.begin()
         for number in range(records):
             _keep_to(throughput, number, run.began)
             _send(producer, topic, payload, run)
         producer.flush()
-    _end(run, topic, as_json)
 
 
 def _send(producer: Producer, topic: str, payload: bytes, run: _Run) -> None:
@@ -150,7 +155,7 @@ def consume(
     """Read a topic from its beginning, and show rates. Offsets are not committed."""
     settings = _settings(bootstrap, timeout, topic, settings_of(ConsumerSettings))
     settings["enable.auto.commit"] = "false"
-    with Consumer[bytes, bytes](settings) as consumer:
+    with _shown(topic, as_json) as run, Consumer[bytes, bytes](settings) as consumer:
         with open_admin(bootstrap, timeout) as admin:
             ends = ends_of(admin, topic)
         open_ones = {place for place, (start, end) in ends.items() if start < end}
@@ -158,14 +163,13 @@ def consume(
             raise CommandFailedError(f"{topic} has no records to read: millstream bench produce")
         consumer.assign(open_ones)
         consumer.seek_to_beginning()
-        run = _Run(time.perf_counter())
+        run.begin()
         while open_ones and (records is None or run.records < records):
             for record in consumer.poll(_POLL_S):
                 run.records += 1
                 run.payload_bytes += len(record.value or b"") + len(record.key or b"")
             run.ended = time.perf_counter()
             open_ones = {each for each in open_ones if consumer.position(each) < ends[each][1]}
-    _end(run, topic, as_json)
 
 
 @app.command("end-to-end")
@@ -191,11 +195,16 @@ def end_to_end(
     place = TopicPartition(topic, 0)
     mark = os.urandom(8)
     payload = _payload(size, at_least=16)
-    with Producer(writing) as producer, Consumer[bytes, bytes](reading) as consumer:
+    with (
+        _shown(topic, as_json) as run,
+        Producer(writing) as producer,
+        ended_in_time(producer),
+        Consumer[bytes, bytes](reading) as consumer,
+    ):
         consumer.assign([place])
         consumer.seek_to_end()
         consumer.position(place)
-        run = _Run(time.perf_counter())
+        run.begin()
         sent: list[float] = []
         while run.records < records:
             ahead = records if throughput else run.records + 1
@@ -213,7 +222,6 @@ def end_to_end(
                     f"a record that was sent to {place} has not come back after {at_most} "
                     f"({run.records:,} did)"
                 )
-    _end(run, topic, as_json)
 
 
 def _arrived(run: _Run, value: bytes, mark: bytes, sent: list[float]) -> None:
@@ -241,17 +249,33 @@ def _payload(size: str, at_least: int = 0) -> bytes:
     return os.urandom(count)
 
 
-def _end(run: _Run, topic: str, as_json: bool) -> None:
+@contextmanager
+def _shown(topic: str, as_json: bool) -> Iterator[_Run]:
+    """Yield what a block measures, and show it in the end; when Ctrl-C or SIGTERM ends the block,
+    what was measured until then.
+    """
+    run = _Run()
+    try:
+        yield run
+    except (KeyboardInterrupt, SystemExit):
+        if run.records:
+            _show(run, topic, as_json, is_interrupted=True)
+        complain(f"stopped before the end, after {counted(run.records, 'record')}")
+        raise
+    _show(run, topic, as_json)
+    if run.first_error is not None:
+        complain(f"{run.failed:,} of the records failed: {sentence(run.first_error)}")
+        raise typer.Exit(FAILED)
+
+
+def _show(run: _Run, topic: str, as_json: bool, *, is_interrupted: bool = False) -> None:
     found = {"topic": topic, **run.shown()}
     if run.failed:
         found["failed"] = run.failed
     if as_json:
-        print_json(found)
+        print_json(found | ({"interrupted": True} if is_interrupted else {}))
     else:
         _print(run, found)
-    if run.first_error is not None:
-        complain(f"{run.failed:,} of the records failed: {sentence(run.first_error)}")
-        raise typer.Exit(FAILED)
 
 
 def _print(run: _Run, found: dict[str, object]) -> None:
