@@ -524,6 +524,14 @@ def test_following_a_topic_until_a_signal(
         assert follower.stderr.read() == b""
 
 
+def test_a_header_that_is_given_twice_is_sent_twice(piped: Cli, new_topic: Topics) -> None:
+    topic = new_topic()
+    assert piped("produce", topic, "-H", "a=1", "-H", "b=2", "-H", "a=3", stdin=b"x\n").code == 0
+    assert piped("consume", topic, "-e", "-f", "%h %s\\n").out == "a=1,b=2,a=3 x\n"
+    refused = piped("produce", topic, "-K", "", stdin=b"a:1\n")
+    assert (refused.code, "it is empty" in refused.err) == (2, True)
+
+
 def test_lines_are_sent_while_the_input_is_open(
     cli: Cli, broker: BrokerProcess, new_topic: Topics
 ) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 from tests.broker_process import BrokerProcess
 
+from millstream.cli.main import main
 from millstream.client import Admin
 from millstream.client.core.admin.offsets import LATEST
 from millstream.client.core.admin.topics import NewTopic
@@ -83,3 +84,37 @@ def test_a_measurement_that_is_stopped_shows_what_it_has_measured(
     assert err.decode() == (
         f"millstream: stopped before the end, after {shown['records']:,} records\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "signals"),
+    [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1)],
+    ids=["INT-twice", "TERM"],
+)
+def test_a_check_that_is_stopped_leaves_nothing_behind(
+    broker: BrokerProcess, number: signal.Signals, code: int, signals: int
+) -> None:
+    with running(broker, "check", "history", "--seconds", "60") as check:
+        assert check.stderr is not None
+        line = check.stderr.readline().decode()
+        assert ": faults and load for 60 s" in line, line
+        for _ in range(signals):  # as `timeout` sends it, to the command and to its group
+            check.send_signal(number)
+        _, err = check.communicate(timeout=_AT_MOST_S)
+    assert check.returncode == code
+    assert err.decode() == "millstream: stopped before the end: nothing is judged\n"
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        assert not [each for each in admin.list_topics() if each.startswith("millstream-history")]
+        groups = [each.group_id for each in admin.list_groups()]
+    assert not [each for each in groups if each.startswith("millstream-history")]
+
+
+def test_a_check_of_a_topic_that_is_there_leaves_the_topic_and_no_group(
+    broker: BrokerProcess, topic: str
+) -> None:
+    words = ["check", "history", "--topic", topic, "--seconds", "1", "-b", broker.bootstrap]
+    assert main(words) == 0
+    with Admin(bootstrap_servers=broker.bootstrap) as admin:
+        assert topic in admin.list_topics()
+        groups = [each.group_id for each in admin.list_groups()]
+    assert not [each for each in groups if each.startswith(topic)]

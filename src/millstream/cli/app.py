@@ -283,6 +283,13 @@ def _usage_sentence(error: Exception, words: Sequence[str]) -> str:
         path = " ".join(["millstream", *(word for word in named if words[0] in _COMMANDS)])
     # Typer hands on what the checks of values raise with the name of their class before it.
     text = " ".join(str(message).split()).replace(": Value error, ", ": ", 1)
+    if context is not None and hasattr(error, "possibilities"):  # there is no such option
+        from millstream.cli.foreign_options import said_here
+
+        option = str(getattr(error, "option_name", ""))
+        hint = said_here(option, context.command, path)
+        if hint is not None:
+            text = f"No such option: {option}; {hint}"
     return f"{text.rstrip('.')} (see {path} --help)"
 
 

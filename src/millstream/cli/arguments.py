@@ -105,14 +105,19 @@ def _addresses(bootstrap: str) -> tuple[Address, ...]:
 
 def key_values(items: Sequence[str] | None, option: str) -> dict[str, str]:
     """Read ``KEY=VALUE`` items of an option, or of an argument named like ``FEATURE=LEVEL``."""
+    return dict(key_value_pairs(items, option))
+
+
+def key_value_pairs(items: Sequence[str] | None, option: str) -> list[tuple[str, str]]:
+    """Read the same where a key may stand more than once, and order counts."""
     form = option if "=" in option else "KEY=VALUE"
-    values: dict[str, str] = {}
+    pairs = []
     for item in items or ():
         name, equals, value = item.partition("=")
         if not equals or not name.strip():
             raise typer.BadParameter(f"{item!r} is not {form}", param_hint=option)
-        values[name.strip()] = value.strip()
-    return values
+        pairs.append((name.strip(), value.strip()))
+    return pairs
 
 
 def duration_ms(text: str, option: str) -> int:

@@ -20,6 +20,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, complain
+from millstream.cli.interruption import repeated_signals_ignored
 from millstream.cli.output import print_json
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import AdminSettings, ProducerSettings
@@ -132,7 +133,8 @@ def history(
         faults=tuple(fault or ()),
         fault_every_s=duration_ms(fault_every, "--fault-every") / 1000,
     )
-    result = run(plan, complain)
+    with repeated_signals_ignored():
+        result = run(plan, complain)
     lines = list(as_text(result))
     if report is not None:
         text = json.dumps(json_of(result), indent=2, ensure_ascii=False)

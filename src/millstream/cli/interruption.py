@@ -6,7 +6,9 @@ import os
 import queue
 import select
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -19,6 +21,7 @@ LAST_SENDS_S: Final = 5.0
 """How long an interrupted command still sends what it has read: whoever stops a
 command does not want to wait until records expire."""
 
+_REPEATED_S: Final = 1.0
 _LOOK_S: Final = 0.1
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -144,3 +147,31 @@ def ended_in_time(producer: Producer) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit):
         producer.close(LAST_SENDS_S)
         raise
+
+
+@contextmanager
+def repeated_signals_ignored() -> Iterator[None]:
+    """Where Ctrl-C or SIGTERM ends the block, the same signal again within a second is taken as one
+    with it: `timeout` sends it to a command and to its process group, and what the block does in
+    its end must not be cut short by that. A later one ends the block at once.
+    """
+    last = float("-inf")
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        is_repeated, last = now - last < _REPEATED_S, now
+        if not is_repeated:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
+            sys.exit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

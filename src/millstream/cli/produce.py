@@ -16,7 +16,7 @@ from millstream.cli.arguments import (
     Bootstrap,
     UsageError,
     bootstrap_servers,
-    key_values,
+    key_value_pairs,
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import CommandFailedError, complain, sentence
@@ -112,12 +112,14 @@ def produce(
     """
     if as_json and (key_separator is not None or empty_is_null):
         raise UsageError("--json cannot be combined with --key-separator and --null")
+    if key_separator == "":
+        raise typer.BadParameter("it is empty: no line can be split by it", param_hint="-K")
     rules = LineRules(
         is_json=as_json,
         key=None if key is None else key.encode(),
         key_separator=None if key_separator is None else key_separator.encode(),
         headers=tuple(
-            (name, value.encode()) for name, value in key_values(header, "--header").items()
+            (name, value.encode()) for name, value in key_value_pairs(header, "--header")
         ),
         partition=partition,
         empty_is_null=empty_is_null,

@@ -51,6 +51,8 @@ _PAUSE_S: Final = 0.2
 _ABORTED_SHARE: Final = 0.3
 _END_S: Final = 90.0
 """How long the end of a client may take: as long as what it has sent may be under way."""
+_INTERRUPTED_END_S: Final = 5.0
+"""The same where Ctrl-C or SIGTERM ends the run."""
 
 
 @dataclass
@@ -117,7 +119,8 @@ class Client(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.stopped.set()
-        self._thread.join(_END_S + 30)
+        is_interrupted = kind is not None and not issubclass(kind, Exception)
+        self._thread.join(_INTERRUPTED_END_S if is_interrupted else _END_S + 30)
         if self._thread.is_alive() and self.broken is None:
             self.broken = TimeoutError(f"{self.name} does not come to its end")
 

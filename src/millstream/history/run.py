@@ -6,8 +6,8 @@ import itertools
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -39,7 +39,7 @@ from millstream.history.load import (
     Transacting,
     text_of,
 )
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 from millstream.model.topic import TopicPartition
 
 _FINAL_S: Final = 180.0
@@ -50,6 +50,8 @@ _PAUSE_S: Final = 0.5
 _WARM_UP_S: Final = 60.0
 _CATCH_UP_S: Final = 60.0
 _TRANSACTION_TIMEOUT_MS: Final = 30_000
+_CLEAN_UP_S: Final = 10.0
+_IS_GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND})
 
 
 T = TypeVar("T")
@@ -121,37 +123,63 @@ def run(plan: Plan, tell: Callable[[str], None] = lambda _: None) -> Result:
     """
     token = uuid.uuid4().hex[:8]
     topic = plan.topic or f"millstream-history-{token}"
-    with Admin(plan.settings) as admin:
-        if plan.topic is None:
-            wanted = NewTopic(topic, plan.partitions, plan.replication_factor)
-            admin.create_topics([wanted])[topic].get()
-        partitions = _until(lambda: _partition_count(admin, topic))
-        record = Record(topic, partitions, f"{topic}-{token}", f"{token}:")
-        begins = _until(lambda: _ends(admin, record))
-        _begin_there(admin, record, begins)
     try:
-        producers, readers = _producers(plan, record), _readers(plan, record)
-        faults = Faults(plan.faults, plan.fault_every_s, _told(plan, topic))
-        with ExitStack() as readers_stack:
-            for each in readers:
-                readers_stack.enter_context(each)
-            with ExitStack() as producers_stack:
-                for each in producers:
-                    producers_stack.enter_context(each)
-                _warm_up(record, [*producers, *readers])
-                began = time.monotonic()
-                tell(f"{topic}: faults and load for {plan.seconds:g} s")
-                with faults:
-                    _wait(began + plan.seconds, [*producers, *readers], lambda: False)
-                loaded = time.monotonic()
-            tell("the last records are read")
-            _wait(time.monotonic() + _CATCH_UP_S, readers, lambda: _has_caught_up(record))
-        tell("everything is read")
-        final = _read_all(plan, record, begins)
-        return _judged(plan, record, [*producers, *readers], faults, final, began, loaded)
+        with Admin(plan.settings) as admin:
+            if plan.topic is None:
+                wanted = NewTopic(topic, plan.partitions, plan.replication_factor)
+                admin.create_topics([wanted])[topic].get()
+            partitions = _until(lambda: _partition_count(admin, topic))
+            record = Record(topic, partitions, _group(topic, token), f"{token}:")
+            begins = _until(lambda: _ends(admin, record))
+            _begin_there(admin, record, begins)
+        return _run(plan, record, begins, tell)
+    except (KeyboardInterrupt, SystemExit):
+        tell("stopped before the end: nothing is judged")
+        raise
     finally:
-        if plan.topic is None:
-            _delete(plan, record)
+        _delete(plan, topic, _group(topic, token), tell)
+
+
+def _group(topic: str, token: str) -> str:
+    return f"{topic}-{token}"
+
+
+def _run(
+    plan: Plan,
+    record: Record,
+    begins: Mapping[TopicPartition, int],
+    tell: Callable[[str], None],
+) -> Result:
+    producers, readers = _producers(plan, record), _readers(plan, record)
+    faults = Faults(plan.faults, plan.fault_every_s, _told(plan, record.topic))
+    with ExitStack() as readers_stack, _stopped_together([*producers, *readers]):
+        for each in readers:
+            readers_stack.enter_context(each)
+        with ExitStack() as producers_stack:
+            for each in producers:
+                producers_stack.enter_context(each)
+            _warm_up(record, [*producers, *readers])
+            began = time.monotonic()
+            tell(f"{record.topic}: faults and load for {plan.seconds:g} s")
+            with faults:
+                _wait(began + plan.seconds, [*producers, *readers], lambda: False)
+            loaded = time.monotonic()
+        tell("the last records are read")
+        _wait(time.monotonic() + _CATCH_UP_S, readers, lambda: _has_caught_up(record))
+    tell("everything is read")
+    final = _read_all(plan, record, begins)
+    return _judged(plan, record, [*producers, *readers], faults, final, began, loaded)
+
+
+@contextmanager
+def _stopped_together(clients: Sequence[Client]) -> Iterator[None]:
+    """Where the block fails or is interrupted, all clients come to their end at the same time."""
+    try:
+        yield
+    except BaseException:
+        for each in clients:
+            each.stopped.set()
+        raise
 
 
 def _warm_up(record: Record, clients: Sequence[Client]) -> None:
@@ -380,11 +408,38 @@ def longest_gap(record: Record, began: float, ended: float) -> float:
     return max(gaps)
 
 
-def _delete(plan: Plan, record: Record) -> None:
-    """Delete the topic and the group; a cluster that is away keeps them."""
+def _delete(plan: Plan, topic: str, group: str, tell: Callable[[str], None]) -> None:
+    """Delete the group, and the topic where the run made it; tell what is left.
+
+    A cluster that is away keeps them. A member that has not come to its end yet leaves the group
+    in some seconds.
+    """
+    wanted: list[tuple[str, str]] = [("group", group)]
+    if plan.topic is None:
+        wanted.append(("topic", topic))
+    reason: MillstreamError | None = None
+    deadline = time.monotonic() + _CLEAN_UP_S
     try:
-        with Admin({**plan.settings, "default.api.timeout.ms": 10_000}) as admin:
-            admin.delete_topics([record.topic])
-            admin.delete_groups([record.group])
+        with Admin({**plan.settings, "default.api.timeout.ms": int(_CLEAN_UP_S * 1000)}) as admin:
+            while wanted:
+                for kind, name in tuple(wanted):
+                    reason = _deleted(admin, kind, name)
+                    if reason is None:
+                        wanted.remove((kind, name))
+                if not wanted or time.monotonic() >= deadline:
+                    break
+                time.sleep(_PAUSE_S)
     except MillstreamError as error:
-        record.failed("the end", error)
+        reason = error
+    if wanted:
+        names = " and ".join(f"{kind} {name}" for kind, name in wanted)
+        tell(f"{names}: not deleted: {reason}")
+
+
+def _deleted(admin: Admin, kind: str, name: str) -> MillstreamError | None:
+    """Delete a topic or a group; return why it is still there."""
+    delete = admin.delete_topics if kind == "topic" else admin.delete_groups
+    error = delete([name])[name].error
+    if isinstance(error, KafkaError) and error.error in _IS_GONE:
+        return None
+    return error

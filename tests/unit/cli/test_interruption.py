@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from millstream.cli.interruption import StoppableInput
+from millstream.cli import interruption
+from millstream.cli.interruption import StoppableInput, repeated_signals_ignored
 from millstream.cli.load import StopRequest
 from millstream.cli.zookeeper import stop_on_signal
 
@@ -100,3 +101,34 @@ def test_a_load_knows_by_which_signal_it_was_stopped(
     assert "again to stop now" in capsys.readouterr().err
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_that_is_sent_twice_leaves_the_end_of_a_block_alone(
+    signals: None,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    raised: type[BaseException],
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(interruption.time, "monotonic", lambda: now)
+    ended = []
+    with pytest.raises(raised), repeated_signals_ignored():  # noqa: PT012
+        try:
+            signal.raise_signal(number)
+        finally:
+            signal.raise_signal(number)
+            ended.append("after the second")
+            now = 5.0
+            with pytest.raises(raised):
+                signal.raise_signal(number)
+    assert ended == ["after the second"]
+
+
+def test_a_signal_that_is_switched_off_ends_no_block(signals: None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with repeated_signals_ignored():
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -30,7 +30,7 @@ def integer(least: int = 0, most: int = INT_MAX) -> Reader:
     def read(value: object) -> int:
         number = value
         if isinstance(value, str):
-            number = int(value.strip())
+            number = _parsed(int, value, "it takes a whole number")
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if isinstance(number, bool) or not isinstance(number, int):
@@ -42,11 +42,21 @@ def integer(least: int = 0, most: int = INT_MAX) -> Reader:
     return read
 
 
+def _parsed(kind: type[int | float], value: str, otherwise: str) -> int | float:
+    """Read a number from text; ValueError with a sentence where the text is none."""
+    try:
+        return kind(value.strip())
+    except ValueError:
+        raise ValueError(otherwise) from None
+
+
 def milliseconds(least: float = 0, most: int = LONG_MAX) -> Reader:
     """Read a number of milliseconds, fractions allowed."""
 
     def read(value: object) -> float:
-        number = float(value.strip()) if isinstance(value, str) else value
+        number = value
+        if isinstance(value, str):
+            number = _parsed(float, value, "it takes a number of milliseconds")
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise ConfigError("it takes a number of milliseconds")
         if not least <= number <= most:

@@ -523,6 +523,12 @@ def test_a_csv_record_is_the_same_wherever_it_stands(marks: int) -> None:
     assert alone == [{"a": "\ufeff" * (marks - 1) + "a", "n": 1}]
 
 
+@pytest.mark.parametrize("header", ["true", "False"])
+def test_a_csv_header_that_spark_would_take_is_refused(header: str) -> None:
+    with pytest.raises(ConfigError, match="the names of the columns, as header=id,name,amount"):
+        csv_lines.infer([b"id,name", b"1,x"], FormatSpec(kind="csv", options={"header": header}))
+
+
 def test_csv_inference() -> None:
     spec = FormatSpec(kind="csv", options={"header": "when,what", "delimiter": ";"})
     seen = csv_lines.infer([b"2020-01-01T00:00:00;1", b"2020-01-01T00:00:01;2.5"], spec)

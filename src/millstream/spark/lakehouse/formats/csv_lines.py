@@ -28,6 +28,7 @@ from millstream.spark.lakehouse.formats.format import (
 )
 from millstream.spark.lakehouse.formats.times import to_microseconds, to_times
 
+_BOOLEANS: Final = frozenset({"true", "false"})
 _BREAK: Final = re.compile(rb"[\r\n]")
 
 
@@ -136,6 +137,11 @@ def infer(values: list[bytes], spec: FormatSpec) -> pa.Schema:
     lines = [line for value in values if (line := _one_line(value)) and b"\n" not in line]
     if not lines:
         raise ConfigError("no schema can be inferred: the topic is empty; state one in a file")
+    if spec.option("header", "").strip().lower() in _BOOLEANS:
+        raise ConfigError(
+            "option header: it takes the names of the columns, as header=id,name,amount; without "
+            "it they are column_1, column_2 and so on, and no record is taken for a header line"
+        )
     names = [name.strip() for name in spec.option("header", "").split(",") if name.strip()]
     table = pcsv.read_csv(
         pa.py_buffer(b"\n".join(lines) + b"\n"),
