@@ -363,6 +363,8 @@ def test_groups(cli: Cli, piped: Cli, broker: BrokerProcess, new_topic: Topics) 
     assert (second["committed"], second["lag"], second["lag_seconds"]) == (0, 0, 0)
     assert [group, "Empty"] in [row[:2] for row in cli("group", "list").rows()]
 
+    beyond = cli("group", "reset-offsets", group, "-t", topic, "--to", "999999")
+    assert "is taken for 999,999" in beyond.err
     shifted = cli("group", "reset-offsets", group, "--shift-by", "2", "--execute", "--json").json()
     assert [row["to"] for row in shifted] == [3, 0]
     by_time = cli("group", "reset-offsets", group, "--by-duration", "1h", "--json").json()
@@ -522,6 +524,21 @@ def test_following_a_topic_until_a_signal(
         follower.send_signal(number)
         assert follower.wait(60) == code
         assert follower.stderr.read() == b""
+
+
+def test_a_line_too_long_for_a_topic_that_is_not_there_yet_is_named(
+    cli: Cli, new_topic: Topics, tmp_path: Path
+) -> None:
+    topic = new_topic()
+    file = tmp_path / "lines"
+    file.write_bytes(b"short\n" + b"x" * 3_000_000 + b"\nlast\n")
+    refused = cli("ingest", str(file), "-t", topic)
+    assert refused.code == 1
+    assert f"line 2 of {file}: 3,000,000 bytes are too long" in refused.err
+    assert f"millstream topic create {topic} --config max.message.bytes=" in refused.err
+    other = new_topic()
+    assert cli("ingest", str(file), "-t", other, "--on-error", "skip").code == 0
+    assert cli("consume", other, "-e").out == "short\nlast\n"
 
 
 def test_a_header_that_is_given_twice_is_sent_twice(piped: Cli, new_topic: Topics) -> None:

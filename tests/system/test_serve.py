@@ -107,7 +107,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"millstream: serve: cannot listen on PLAINTEXT://127.0.0.1:{port}: "
-        "Address already in use\n"
+        "Address already in use; choose another --port\n"
     )
 
 

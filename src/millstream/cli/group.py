@@ -414,12 +414,19 @@ def _plan(
             topic_partition: latest[topic_partition] if each is None else each.offset
             for topic_partition, each in found.items()
         }
-    return {
+    planned = {
         topic_partition: min(
             max(wanted[topic_partition], earliest[topic_partition]), latest[topic_partition]
         )
         for topic_partition in topic_partitions
     }
+    for each in sorted(planned):
+        if planned[each] != wanted[each]:
+            complain(
+                f"{each} begins at {earliest[each]:,} and ends at {latest[each]:,}: "
+                f"{planned[each]:,} is taken for {wanted[each]:,}"
+            )
+    return planned
 
 
 @app.command()

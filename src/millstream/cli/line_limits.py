@@ -15,9 +15,11 @@ from typing import Final
 from millstream.cli.arguments import open_admin
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import complain
-from millstream.client.core.admin.configs import Resource, ResourceType
+from millstream.client import Admin
+from millstream.client.core.admin.configs import Resource, ResourceType, Setting
+from millstream.client.core.admin.outcome import Outcome
 from millstream.client.core.settings import ProducerSettings
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.compression import Codec
@@ -33,6 +35,8 @@ _DEFAULT_REQUEST_BYTES: Final = 1_048_576
 """``max.request.size`` of a producer."""
 
 _SETTING: Final = "max.message.bytes"
+_BROKER_SETTING: Final = "message.max.bytes"
+"""What a topic has for it that a broker makes by itself."""
 
 
 class OnError(StrEnum):
@@ -49,8 +53,18 @@ class BadLineError(MillstreamError):
 class LineLimits:
     """What a producer and a topic take."""
 
-    def __init__(self, topic: str, *, request_bytes: int, topic_bytes: int | None, codec: Codec):
+    def __init__(
+        self,
+        topic: str,
+        *,
+        request_bytes: int,
+        topic_bytes: int | None,
+        codec: Codec,
+        is_new: bool = False,
+    ) -> None:
+        """A topic ``is_new`` that the first record makes."""
         self._topic = topic
+        self._is_new = is_new
         self._request_bytes = request_bytes
         self._topic_bytes = topic_bytes
         self._codec = codec
@@ -79,9 +93,10 @@ class LineLimits:
             )
         stored = self._stored_bytes(record)
         if self._topic_bytes is not None and stored > self._topic_bytes:
+            command = f"millstream topic {'create' if self._is_new else 'alter'}"
             limits.append(
                 f"{_SETTING} of topic {self._topic!r} is {self._topic_bytes:,} "
-                f"(millstream topic alter {shlex.quote(self._topic)} --config {_SETTING}={stored})"
+                f"({command} {shlex.quote(self._topic)} --config {_SETTING}={stored})"
             )
         if not limits:
             return None
@@ -101,21 +116,33 @@ def limits_of(
     given = settings_of(ProducerSettings).get("max.request.size")
     if given is not None and given.isdecimal():
         request_bytes = int(given)
+    with open_admin(bootstrap) as admin:
+        found = _outcome(admin, ResourceType.TOPIC, topic, _SETTING)
+        error = found.error
+        is_new = error is not None and error.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name = _SETTING
+        if is_new:
+            broker = str(admin.describe_cluster().brokers[0].broker_id)
+            name = _BROKER_SETTING
+            found = _outcome(admin, ResourceType.BROKER, broker, name)
     return LineLimits(
         topic,
         request_bytes=request_bytes or _DEFAULT_REQUEST_BYTES,
-        topic_bytes=_topic_bytes(bootstrap, topic),
+        topic_bytes=_number(found, name),
         codec=codec,
+        is_new=is_new,
     )
 
 
-def _topic_bytes(bootstrap: str, topic: str) -> int | None:
-    """Return ``max.message.bytes``; None where it may not be asked for."""
-    resource = Resource(ResourceType.TOPIC, topic)
-    with open_admin(bootstrap) as admin:
-        outcome = admin.describe_configs({resource: [_SETTING]})[resource]
+def _outcome(admin: Admin, kind: ResourceType, resource: str, name: str) -> Outcome[list[Setting]]:
+    wanted = Resource(kind, resource)
+    return admin.describe_configs({wanted: [name]})[wanted]
+
+
+def _number(outcome: Outcome[list[Setting]], name: str) -> int | None:
+    """Return the value of a setting; None where it may not be asked for."""
     for each in outcome.value or ():
-        if each.name == _SETTING and each.value is not None:
+        if each.name == name and each.value is not None:
             return int(each.value)
     return None
 

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from millstream.config.quantities import counted, human_bytes, human_duration
 
@@ -79,18 +79,51 @@ def _escaped(found: re.Match[str]) -> str:
     return {"\t": "\\t", "\r": "\\r", "\n": "\\n"}[found[0]]
 
 
+_FOLDED: Final = 12
+"""Cells are folded to so many characters at least."""
+_BETWEEN: Final = 3
+"""Blanks between two columns; the table has as many in front and behind, less one."""
+
+
 def _print_table(rows: Sequence[Row], columns: Mapping[str, str], title: str) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
+    console = Console(markup=False, highlight=False)
     table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
-    for key, heading in columns.items():
+    room = console.width - _BETWEEN * len(columns) + 1
+    texts = {key: [_text(row[key]) for row in rows] for key in columns}
+    widths = _widths([(heading, texts[key]) for key, heading in columns.items()], room)
+    for (key, heading), width in zip(columns.items(), widths, strict=True):
         numeric = all(isinstance(row[key], int | float | None) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(row[key]) for key in columns))
-    Console(markup=False, highlight=False).print(table)
+        justify: Literal["right", "left"] = "right" if numeric else "left"
+        table.add_column(heading, justify=justify, overflow="fold", width=width)
+    for index in range(len(rows)):
+        table.add_row(*(texts[key][index] for key in columns))
+    console.width += max(sum(widths) - room, 0)
+    console.print(table)
+
+
+def _widths(columns: Sequence[tuple[str, Sequence[str]]], room: int) -> list[int]:
+    """Return the width of each column, given its heading and cells: as wide as they are where there
+    is room, or folded. Where there is no room for what can still be read the sum is larger, and the
+    terminal breaks the lines of the table.
+    """
+    from rich.cells import cell_len
+
+    cells = [max(map(cell_len, texts), default=0) for _, texts in columns]
+    natural = [max(cell_len(name), width) for (name, _), width in zip(columns, cells, strict=True)]
+    found = [
+        max(1, min(_FOLDED, width), *map(cell_len, name.split()))
+        for (name, _), width in zip(columns, cells, strict=True)
+    ]
+    spare = max(room - sum(found), 0)
+    for index in sorted(range(len(found)), key=lambda each: natural[each] - found[each]):
+        given = min(natural[index] - found[index], spare)
+        found[index] += max(given, 0)
+        spare -= max(given, 0)
+    return found
 
 
 def _text(cell: Cell) -> str:

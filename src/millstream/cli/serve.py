@@ -72,14 +72,17 @@ def _run(config: BrokerConfig, console: ConsoleBeside | None) -> int:
     def ready(host: str, port: int, directories: list[str]) -> None:
         announce(host, port, directories)
         if console is not None:
-            console.start([f"[{host}]:{port}" if ":" in host else f"{host}:{port}"], directories)
+            console.start([address(host, port)], directories)
 
     try:
         return run(config, ready)
     except OSError as error:
         if error.errno in (errno.EADDRINUSE, errno.EADDRNOTAVAIL):
             places = ", ".join(config.listeners)
-            raise CommandFailedError(f"cannot listen on {places}: {error.strerror}") from error
+            hint = "; choose another --port" if error.errno == errno.EADDRINUSE else ""
+            raise CommandFailedError(
+                f"cannot listen on {places}: {error.strerror}{hint}"
+            ) from error
         raise
 
 
@@ -129,4 +132,10 @@ def _text(data: bytes) -> str:
 
 def announce(host: str, port: int, directories: list[str]) -> None:
     """Print the first line of output: where the broker listens and where its data lies."""
-    print(f"millstream listening on {host}:{port}, data in {', '.join(directories)}", flush=True)
+    place = address(host, port)
+    print(f"millstream listening on {place}, data in {', '.join(directories)}", flush=True)
+
+
+def address(host: str, port: int) -> str:
+    """Return an address as clients take it: one of IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

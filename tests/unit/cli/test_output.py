@@ -30,6 +30,22 @@ def test_a_terminal_gets_tables_and_sentences(capfd: Captured) -> None:
     assert err == ""
 
 
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("width", [1, 20, 30, 40, 60, 120])
+def test_a_narrow_terminal_loses_nothing_of_a_table(
+    capfd: Captured, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    identifier = "INscMWdEQcS7W-x_rsWfAw"
+    names = ["topic", "partition", "leader epoch", "replicas", "id", "size bytes"]
+    row = dict(zip(names, ["t", 0, 12_345_678, [1, 2, 3], identifier, 9_548_049], strict=True))
+    print_rows([row], {name: name for name in names})
+    lines = capfd.readouterr().out.splitlines()
+    words = " ".join(lines).split()
+    assert {"topic", "partition", "leader", "epoch", "replicas", "12345678", "9548049"} <= {*words}
+    assert "".join(word for word in words if word in identifier and len(word) > 5) == identifier
+
+
 def test_no_cell_breaks_its_row(capfd: Captured) -> None:
     print_rows([{"name": "a\tb", "value": "one\r\ntwo"}], COLUMNS)
     assert capfd.readouterr().out == "a\\tb\tone\\r\\ntwo\n"

@@ -10,7 +10,7 @@ import typer
 from millstream.cli.app import build
 from millstream.cli.cluster_site import BrokerSite
 from millstream.cli.main import main
-from millstream.cli.serve import broker_config
+from millstream.cli.serve import announce, broker_config
 from millstream.cli.serve_arguments import (
     OPTION_HELP,
     ServeArguments,
@@ -18,6 +18,7 @@ from millstream.cli.serve_arguments import (
     parse_arguments,
     settings_from_arguments,
 )
+from millstream.client.settings import Address, parse_bootstrap_servers
 from millstream.config.sections.monitoring import LOG_LEVELS
 from millstream.model.errors import ConfigError
 
@@ -28,6 +29,15 @@ def test_every_form_of_the_command_line() -> None:
         ["server.properties", "--override", "a=1", "--override=b=x=y", "--data-dir", "d"]
     ) == ServeArguments("server.properties", (("a", "1"), ("b", "x=y")), "d")
     assert parse_arguments(["--host", "::1", "--port=0"]) == ServeArguments(host="::1", port=0)
+
+
+def test_the_first_line_has_an_address_that_clients_take(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for host in ("127.0.0.1", "::1"):
+        announce(host, 9092, ["d"])
+        shown = capsys.readouterr().out.removeprefix("millstream listening on ").partition(",")[0]
+        assert parse_bootstrap_servers(shown) == (Address(host, 9092),)
 
 
 def test_several_brokers() -> None:

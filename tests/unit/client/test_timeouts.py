@@ -120,3 +120,13 @@ def test_so_do_those_of_asyncio(address: str) -> None:
         await consumer.close(0)
 
     asyncio.run(run())
+
+
+def test_a_time_out_says_why_there_was_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    settings = {"bootstrap.servers": address, "max.block.ms": 300}
+    with Producer(settings) as producer, pytest.raises(ClientError) as raised:
+        producer.partitions_for("t")
+    assert f"no connection to {address}; " in str(raised.value)
+    assert "connection refused" in str(raised.value)

@@ -128,6 +128,8 @@ class NodeConnection:
         self.state = State.IDLE
         self.failures = 0
         """Attempts in a row that did not end in READY."""
+        self.failure: ClientError | None = None
+        """Why the last one that failed did."""
         self._loop = loop
         self._settings = settings
         self._on_failure = on_failure
@@ -555,6 +557,7 @@ class NodeConnection:
         self._muted_until_ms = 0.0
         if failed:
             log.info("%s", error)
+            self.failure = error
             self._retry_at_ms = self._loop.now_ms() + backoff_ms(
                 self._loop,
                 self.failures,

@@ -334,7 +334,13 @@ class Network:
     def whereabouts(self) -> str:
         """Return for the text of a time-out which brokers it is about. From any thread."""
         if away := self.unreachable():
-            return f"no connection to {', '.join(map(str, away))}"
+            told = f"no connection to {', '.join(map(str, away))}"
+            failures = [
+                each.failure
+                for each in list(self._connections.values())
+                if each.address == away[0] and each.failure is not None
+            ]
+            return f"{told}; {failures[-1]}" if failures else told
         asked = {each.address for each in list(self._connections.values()) if each.outstanding}
         if asked:
             return f"waiting for an answer of {', '.join(sorted(map(str, asked)))}"
