@@ -171,6 +171,7 @@ def test_partitions_and_coordinators_are_spread_and_logs_are_told_apart(
     assert {each.leader for each in offsets} == {1, 2}
     for name in ("keeper", "broker 1", "broker 2"):
         assert f"\n[{name}] " in machine.log
+    assert "may have lost data" not in machine.log  # the directory was new
 
 
 def test_the_keepers_socket_is_of_its_user_alone(machine: MachineProcess) -> None:

@@ -120,7 +120,7 @@ def metrics_port(config: BrokerConfig, index: int) -> int:
     return port
 
 
-def directory_name(broker_id: int) -> str:
+def directory_name(broker_id: int | str) -> str:
     """Return the name of another broker's directory in a log directory."""
     return f"broker.{broker_id}"
 

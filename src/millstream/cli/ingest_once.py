@@ -48,6 +48,7 @@ _LOOK_S: Final = 1.0
 _TICK_S: Final = 0.2
 _RETRY_S: Final = 1.0
 
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _PERMANENT: Final = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -95,9 +96,9 @@ def ingest_once(job: Job, gate: LineGate, progress: Progress) -> None:
             told = _told(progress)
             if not job.follow or known is None or not _may_pass(error):
                 raise CommandFailedError(
-                    f"{sentence(error)}; {told}; --resume continues there"
+                    f"{_reason(error)}; {told}; --resume continues there"
                 ) from error
-            complain(f"{sentence(error)}; {told}, continuing there")
+            complain(f"{_reason(error)}; {told}, continuing there")
         except BadLineError as error:
             raise BadLineError(f"{error}; {_told(progress)}") from error
         time.sleep(_RETRY_S)
@@ -105,6 +106,13 @@ def ingest_once(job: Job, gate: LineGate, progress: Progress) -> None:
 
 def _told(progress: Progress) -> str:
     return f"{counted(progress.records, 'record')} written by this command"
+
+
+def _reason(error: ClientError | KafkaError | NoBrokerError) -> str:
+    """Return what has ended a session, in one line."""
+    if isinstance(error, TransactionError) and error.error in _FENCED:
+        return "another command ingests these files, or the transaction took too long"
+    return sentence(error)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -71,6 +71,13 @@ def _run(config: BrokerConfig, console: ConsoleBeside | None) -> int:
 
     def ready(host: str, port: int, directories: list[str]) -> None:
         announce(host, port, directories)
+        others = other_brokers(directories)
+        if others and not config.metadata_keeper_socket:
+            names = ", ".join(map(str, others))
+            complain(
+                f"serve: the directory has data of other brokers too ({names}), which do not run: "
+                f"--brokers {len(others) + 1} starts them all"
+            )
         if console is not None:
             console.start([address(host, port)], directories)
 
@@ -97,6 +104,22 @@ def _loading_code() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def other_brokers(directories: Sequence[str]) -> list[int]:
+    """Return the ids of the brokers that ``--brokers`` has given directories beside those of the
+    first one.
+    """
+    from millstream.cli.brokers_plan import directory_name
+
+    prefix = directory_name("")
+    found = {
+        int(path.name.removeprefix(prefix))
+        for directory in directories
+        for path in Path(directory).glob(f"{prefix}*")
+        if path.name.removeprefix(prefix).isdecimal()
+    }
+    return sorted(found)
 
 
 def broker_config(arguments: ServeArguments, environment: Mapping[str, str]) -> BrokerConfig:

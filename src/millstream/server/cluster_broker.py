@@ -101,8 +101,10 @@ class ClusterBroker:
             directory_id=core.log_manager.directory_id(directory) or "",
             continuity=read_continuity(core.environment.file_system, core.log_manager),
         )
-        if registration.continuity is None:
+        if registration.continuity is None and core.log_manager.logs():
             log.info("this broker may have lost data: its ISR memberships no longer count")
+        elif registration.continuity is None:
+            log.info("this broker starts without logs: it is in no ISR before it has caught up")
         await self.member.start(node, registration)
 
     def _registered(self, continuity: int) -> None:

@@ -10,7 +10,7 @@ import typer
 from millstream.cli.app import build
 from millstream.cli.cluster_site import BrokerSite
 from millstream.cli.main import main
-from millstream.cli.serve import announce, broker_config
+from millstream.cli.serve import announce, broker_config, other_brokers
 from millstream.cli.serve_arguments import (
     OPTION_HELP,
     ServeArguments,
@@ -38,6 +38,13 @@ def test_the_first_line_has_an_address_that_clients_take(
         announce(host, 9092, ["d"])
         shown = capsys.readouterr().out.removeprefix("millstream listening on ").partition(",")[0]
         assert parse_bootstrap_servers(shown) == (Address(host, 9092),)
+
+
+def test_directories_of_brokers_that_do_not_run(tmp_path: Path) -> None:
+    for name in ("broker.2", "broker.10", "broker.x", "orders-0"):
+        (tmp_path / name).mkdir()
+    assert other_brokers([str(tmp_path), str(tmp_path / "none")]) == [2, 10]
+    assert other_brokers([str(tmp_path / "orders-0")]) == []
 
 
 def test_several_brokers() -> None:
