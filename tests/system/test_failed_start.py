@@ -15,6 +15,7 @@ from tests.broker_process import BrokerProcess
 from tests.system.wire import Wire, create_topic, offset_for, produce, read_all
 
 from millstream.records.builder import BatchBuilder
+from millstream.sqlite.database import FILE_NAME
 
 pytestmark = pytest.mark.system
 
@@ -73,6 +74,14 @@ def test_a_port_that_is_taken_changes_nothing(broker: BrokerProcess, ending: str
         said = start_in_vain(broker, "--port", str(taken.getsockname()[1]))
     assert "Address already in use" in said
     assert files_of(broker) == before
+
+
+def test_a_damaged_metadata_store_is_named_in_one_sentence(broker: BrokerProcess) -> None:
+    broker.stop()
+    (broker.data_directory / FILE_NAME).write_bytes(b"something else" * 300)
+    said = start_in_vain(broker, "--port", "0")
+    (line,) = [each for each in said.splitlines() if "INFO" not in each]
+    assert f"{FILE_NAME} is damaged (file is not a database): restore it" in line
 
 
 def test_what_a_crash_tore_is_still_mended_after_a_start_in_vain(broker: BrokerProcess) -> None:

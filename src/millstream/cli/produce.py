@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -64,45 +64,54 @@ class Compression(StrEnum):
         return Codec[self.name]
 
 
+_Key: TypeAlias = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
+_KeySeparator: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--key-separator", "-K", help="Text between key and value in each line."),
+]
+_Headers: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated."),
+]
+_Partition: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--partition", "-p", help="Partition to write to; by default the key decides."),
+]
+_EmptyIsNull: TypeAlias = Annotated[
+    bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")
+]
+_AsJson: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Each line is an object as `consume --json` or kcat's -J prints it."
+    ),
+]
+_Acks: TypeAlias = Annotated[
+    Acks, typer.Option("--acks", help="Which replicas must acknowledge a record.")
+]
+_Compression: TypeAlias = Annotated[
+    Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
+]
+_OnError: TypeAlias = Annotated[
+    OnError,
+    typer.Option(
+        "--on-error",
+        help="What to do with a line that is too long, or that is not a record (with --json).",
+    ),
+]
+
+
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option("--key-separator", "-K", help="Text between key and value in each line."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="A header; may be repeated."),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition", "-p", help="Partition to write to; by default the key decides."
-        ),
-    ] = None,
-    empty_is_null: Annotated[
-        bool, typer.Option("--null", "-Z", help="Empty keys and values are null.")
-    ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Each line is an object as `consume --json` or kcat's -J prints it."
-        ),
-    ] = False,
-    acks: Annotated[
-        Acks, typer.Option("--acks", help="Which replicas must acknowledge a record.")
-    ] = Acks.ALL,
-    compression: Annotated[
-        Compression, typer.Option("--compression", "-z", help="Codec of the batches.")
-    ] = Compression.NONE,
-    on_error: Annotated[
-        OnError,
-        typer.Option(
-            "--on-error",
-            help="What to do with a line that is too long, or that is not a record (with --json).",
-        ),
-    ] = OnError.STOP,
+    key: _Key = None,
+    key_separator: _KeySeparator = None,
+    header: _Headers = None,
+    partition: _Partition = None,
+    empty_is_null: _EmptyIsNull = False,
+    as_json: _AsJson = False,
+    acks: _Acks = Acks.ALL,
+    compression: _Compression = Compression.NONE,
+    on_error: _OnError = OnError.STOP,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write the lines of standard input to a topic, one record each.
@@ -136,10 +145,15 @@ def produce(
                 producer.close()  # the outcome of what was handed over is known after this
                 raise CommandFailedError(f"{sentence(error)}; {deliveries.told()}") from error
             producer.close(LAST_SENDS_S if source.exit_code else None)
-    if source.exit_code:
+    _end(source.exit_code, deliveries)
+
+
+def _end(exit_code: int, deliveries: Deliveries) -> None:
+    """Tell what became of the records; Exit or CommandFailedError where not all are written."""
+    if exit_code:
         complain(f"{counted(deliveries.delivered, 'record')} written")
         deliveries.tell_unsent()
-        raise typer.Exit(source.exit_code)
+        raise typer.Exit(exit_code)
     if deliveries.first_error is not None:
         raise CommandFailedError(f"{sentence(deliveries.first_error)}; {deliveries.told()}")
 

@@ -63,6 +63,8 @@ PRAGMA user_version = 1;
 """
 
 
+_DAMAGED: Final = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
+
 _SESSIONS: Final = """
 CREATE TABLE IF NOT EXISTS sessions (
     id INTEGER PRIMARY KEY,
@@ -355,6 +357,12 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
+            if error.sqlite_errorname in _DAMAGED:
+                raise StorageError(
+                    self._directory,
+                    f"{FILE_NAME} is damaged ({error}): restore it from a backup. Without the file "
+                    "the broker knows the topics that have logs, but no settings, users and rules",
+                ) from error
             raise StorageError(self._directory, f"metadata: {error}") from error
 
 

@@ -94,9 +94,14 @@ class SqliteMetadataStore:
         self._watchers.setdefault(path, []).append(callback)
 
     def close(self) -> Deferred[None]:
-        """Remove this session's ephemeral nodes and close the file."""
+        """Remove this session's ephemeral nodes and close the file, if it was opened."""
         self.closed = True
-        return self._run(lambda database: database.close())
+
+        def work() -> None:
+            if self._database is not None:
+                self._database.close()
+
+        return self._offload.run(LANE, work)
 
     def _open(self, directory: Path) -> None:
         try:

@@ -54,8 +54,9 @@ def test_a_file_that_is_no_database_is_an_error_of_every_call(tmp_path: Path) ->
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
     store = SqliteMetadataStore(InlineOffload(), tmp_path)
     for call in (store.opened(), store.get("/"), store.multi([Create("/a", b"")])):
-        with pytest.raises(StorageError, match="not a database"):
+        with pytest.raises(StorageError, match=r"is damaged \(file is not a database\): restore"):
             call.result()
+    store.close().result()  # there is nothing to be closed
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:

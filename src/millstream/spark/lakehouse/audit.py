@@ -160,14 +160,7 @@ def audit(
             skip = {*absent, *damaged}
             keys, counts = audit_keys(options, table, mode, ends, dead_letters, skip=skip)
             partitions = [
-                PartitionAudit(
-                    topic_partition=each,
-                    start=ledger.entries.get(ledgers.start_key(each), 0),
-                    end=ledger.position(each) or 0,
-                    rows=counts.get(each, 0),
-                    dead_letters=dead_letters.get(each, OffsetSet()).count,
-                    is_other_topic=each in others,
-                )
+                _counted_partition(each, ledger, counts, dead_letters, is_other=each in others)
                 for each in topic_partitions
             ]
     return Audit(
@@ -183,6 +176,25 @@ def audit(
         ),
         unknown_load=None if ledger.batch else app_id,
         keys=keys,
+    )
+
+
+def _counted_partition(
+    topic_partition: TopicPartition,
+    ledger: Ledger,
+    counts: Mapping[TopicPartition, int],
+    dead_letters: Mapping[TopicPartition, OffsetSet],
+    *,
+    is_other: bool,
+) -> PartitionAudit:
+    """Return a partition of a table of the present: its keys were compared, not its offsets."""
+    return PartitionAudit(
+        topic_partition=topic_partition,
+        start=ledger.entries.get(ledgers.start_key(topic_partition), 0),
+        end=ledger.position(topic_partition) or 0,
+        rows=counts.get(topic_partition, 0),
+        dead_letters=dead_letters.get(topic_partition, OffsetSet()).count,
+        is_other_topic=is_other,
     )
 
 
