@@ -539,6 +539,8 @@ def test_a_line_too_long_for_a_topic_that_is_not_there_yet_is_named(
     other = new_topic()
     assert cli("ingest", str(file), "-t", other, "--on-error", "skip").code == 0
     assert cli("consume", other, "-e").out == "short\nlast\n"
+    again = cli("ingest", str(file), "-t", other, "-p", "9", "--on-error", "skip")
+    assert (again.code, f"{other} is there, with 1 partition:" in again.err) == (0, True)
 
 
 def test_a_header_that_is_given_twice_is_sent_twice(piped: Cli, new_topic: Topics) -> None:

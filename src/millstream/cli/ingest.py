@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import shlex
 import socket
 import sys
 import time
@@ -214,10 +215,19 @@ def _summarize(
 
 
 def _create(bootstrap: str, topic: NewTopic) -> None:
+    """Create a topic that is not there; tell where one that is has another number of partitions."""
     with open_admin(bootstrap) as admin:
         error = admin.create_topics([topic])[topic.name].error
-    if error is not None and error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise error
+        if error is None:
+            return
+        if error.error is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise error
+        there = len(admin.describe_topics([topic.name])[topic.name].get().partitions)
+    if there != topic.partitions:
+        complain(
+            f"{topic.name} is there, with {counted(there, 'partition')}: --partitions is for a "
+            f"new topic (millstream topic alter {shlex.quote(topic.name)} --partitions)"
+        )
 
 
 def _job(
