@@ -15,6 +15,10 @@ _NO_COLUMN: Final = re.compile(
     r'|does not have a column named "(?P<other>[^"]+)"'
 )
 
+_DOTTED: Final = re.compile(
+    r'Table with name "(?P<name>[^"]+)" does not exist because (?:schema|catalog) '
+)
+
 
 def sentence_of(error: Exception, tables: Mapping[str, TopicTable]) -> str:
     """Return what is wrong in one line, without the place in the query, which has several."""
@@ -22,6 +26,9 @@ def sentence_of(error: Exception, tables: Mapping[str, TopicTable]) -> str:
     found = _NO_COLUMN.search(text)
     if found is not None and tables:
         return _no_column(found["one"] or found["other"], tables)
+    dotted = _DOTTED.search(text)
+    if dotted is not None:
+        return f'a topic whose name has dots is written in double quotes: "{dotted["name"]}"'
     return " ".join(_KIND.sub("", text).split())
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _EXPLAIN: Final = re.compile(r"\s*explain(?P<analyze>\s+analyze)?\s+(?=[(\w])", re.IGNORECASE)
 
+_OTHER_CHARACTER: Final = re.compile(r'syntax error at or near "[-.]')
+_QUOTES: Final = '; a topic whose name has dashes or dots is written in double quotes: "my-topic"'
+
 
 @dataclass(frozen=True, slots=True)
 class Statement:
@@ -51,7 +54,8 @@ def table_names(connection: duckdb.DuckDBPyConnection, query: str) -> TableNames
         message = " ".join(tree.get("error_message", "").split())
         if tree.get("error_type") == "not implemented":
             raise QueryError("a query is one SELECT: it reads, and writes nothing")
-        raise QueryError(f"not SQL: {message}")
+        quoted = _OTHER_CHARACTER.search(message) is not None
+        raise QueryError(f"not SQL: {message}{_QUOTES if quoted else ''}")
     if len(tree["statements"]) != 1:
         raise QueryError(f"a query is one SELECT, not {len(tree['statements'])} statements")
     names: dict[str, None] = {}

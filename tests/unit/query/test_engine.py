@@ -130,7 +130,9 @@ def test_records_that_cannot_be_read_are_counted(
         ("SELECT 1 FROM hits; SELECT 2", "one SELECT, not 2 statements"),
         ("", "one SELECT, not 0 statements"),
         ("COPY hits TO 'x.csv'", "a query is one SELECT: it reads"),
-        ("SELEC 1", 'not SQL: syntax error at or near "SELEC"'),
+        ("SELEC 1", 'not SQL: syntax error at or near "SELEC"$'),
+        ("SELECT 1 FROM my-topic", 'near "-"; a topic whose name has dashes .* double quotes'),
+        ("SELECT 1 FROM dev.orders", 'is written in double quotes: "dev.orders"'),
         ("SELECT path::INT FROM hits", r"^Could not convert string '/\d+' to INT32"),
     ],
 )
