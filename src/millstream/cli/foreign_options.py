@@ -1,8 +1,8 @@
 """What to write in place of an option that Kafka's scripts and kcat have and Millstream has not.
 
-A command that is called as another tool would be is told how it is said here. Three rules come
+A command that is called as another tool would be is told how it is said here. Four rules come
 before the table: a word that the command takes as an argument (`--topic t`), one that is a command
-of its group (`kafka-topics --list`), and a mode of kcat that is a command (`-C`).
+of its group (`kafka-topics --list`), one that stands before the command, and a mode of kcat that is a command (`-C`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ _MODES: Final[Mapping[str, str]] = {
     "-L": "cluster describe, and topic list",
     "-Q": "topic offsets TOPIC --at TIME",
 }
+
+_OF_COMMANDS: Final = frozenset(
+    {"-b", "--bootstrap-server", "--command-config", "--json", "--profile", "--timeout", "-X"}
+)
 
 _CLIENT_SETTING: Final = "-X NAME=VALUE gives a setting of the client"
 _SETTINGS_FILE: Final = "--command-config FILE gives settings of the client"
@@ -65,6 +69,8 @@ def said_here(option: str, command: Any, path: str) -> str | None:
             return f"it stands without an option: {path} {parameter.metavar}"
     if word in getattr(command, "commands", {}):
         return f"it is a command: {path} {word}"
+    if hasattr(command, "commands") and option in _OF_COMMANDS:
+        return f"it stands behind the command: {path} COMMAND {option}"
     if option in _MODES:
         return f"kcat's {option} is millstream {_MODES[option]}"
     return _SAID_HERE.get(option)

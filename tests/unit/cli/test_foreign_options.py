@@ -18,6 +18,8 @@ from millstream.cli.main import main
         ("consume t --max-messages 5", "-c NUMBER"),
         ("consume t --isolation-level read_committed", "-X isolation.level=read_committed"),
         ("consume -C -t t", "kcat's -C is millstream consume"),
+        ("-b localhost:1 topic list", "it stands behind the command: millstream COMMAND -b"),
+        ("topic --profile dev list", "behind the command: millstream topic COMMAND --profile"),
         ("-L", "kcat's -L is millstream cluster describe, and topic list"),
         ("produce t --producer-property acks=1", "-X NAME=VALUE"),
         ("group reset-offsets g --to-earliest", "--to takes earliest"),
