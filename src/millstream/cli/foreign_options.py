@@ -2,7 +2,8 @@
 
 A command that is called as another tool would be is told how it is said here. Four rules come
 before the table: a word that the command takes as an argument (`--topic t`), one that is a command
-of its group (`kafka-topics --list`), one that stands before the command, and a mode of kcat that is a command (`-C`).
+of its group (`kafka-topics --list`), an option that stands before its command, and a mode of kcat
+that is a command (`-C`).
 """
 
 from __future__ import annotations
