@@ -27,6 +27,7 @@ from millstream.cli.failures import FAILED, CommandFailedError, complain, senten
 from millstream.cli.interruption import ended_in_time
 from millstream.cli.output import Row, counted, human_bytes, is_for_a_person, print_json, print_rows
 from millstream.cli.partition_ends import ends_of
+from millstream.cli.waiting import Waiting
 from millstream.client import Consumer, Producer, RecordMetadata
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import ProducerSettings
@@ -109,7 +110,12 @@ def produce(
     """
     settings = _settings(bootstrap, timeout, topic, settings_of(ProducerSettings))
     payload = _payload(size)
-    with _shown(topic, as_json) as run, Producer(settings) as producer, ended_in_time(producer):
+    with (
+        _shown(topic, as_json) as run,
+        Producer(settings) as producer,
+        Waiting(producer.unreachable),
+        ended_in_time(producer),
+    ):
         run.begin()
         for number in range(records):
             _keep_to(throughput, number, run.began)
@@ -155,7 +161,11 @@ def consume(
     """Read a topic from its beginning, and show rates. Offsets are not committed."""
     settings = _settings(bootstrap, timeout, topic, settings_of(ConsumerSettings))
     settings["enable.auto.commit"] = "false"
-    with _shown(topic, as_json) as run, Consumer[bytes, bytes](settings) as consumer:
+    with (
+        _shown(topic, as_json) as run,
+        Consumer[bytes, bytes](settings) as consumer,
+        Waiting(consumer.unreachable),
+    ):
         with open_admin(bootstrap, timeout) as admin:
             ends = ends_of(admin, topic)
         open_ones = {place for place, (start, end) in ends.items() if start < end}
@@ -198,6 +208,7 @@ def end_to_end(
     with (
         _shown(topic, as_json) as run,
         Producer(writing) as producer,
+        Waiting(producer.unreachable),
         ended_in_time(producer),
         Consumer[bytes, bytes](reading) as consumer,
     ):
