@@ -45,7 +45,8 @@ from millstream.cli.progress import Progress
 from millstream.cli.waiting import Waiting
 from millstream.client.core.admin.topics import NewTopic
 from millstream.client.core.settings import ProducerSettings
-from millstream.client.producer import Producer, RowsFuture
+from millstream.client.producer import Producer
+from millstream.client.producer_futures import RowsFuture
 from millstream.model.errors import ErrorCode, MillstreamError
 
 _MOST_ENCODED_BYTES: Final = 2 * LARGEST_BATCH_BYTES

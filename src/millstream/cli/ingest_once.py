@@ -36,7 +36,7 @@ from millstream.client.errors import (
     TransactionError,
     is_retriable,
 )
-from millstream.client.producer import RowsFuture
+from millstream.client.producer_futures import RowsFuture
 from millstream.client.settings import Address
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 

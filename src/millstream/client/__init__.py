@@ -117,8 +117,8 @@ if TYPE_CHECKING:
     from millstream.client.errors import is_retriable as is_retriable
     from millstream.client.metadata import Partition as Partition
     from millstream.client.producer import Producer as Producer
-    from millstream.client.producer import RecordFuture as RecordFuture
-    from millstream.client.producer import RowsFuture as RowsFuture
+    from millstream.client.producer_futures import RecordFuture as RecordFuture
+    from millstream.client.producer_futures import RowsFuture as RowsFuture
     from millstream.client.share_consumer import ShareConsumer as ShareConsumer
     from millstream.model.errors import ConfigError as ConfigError
     from millstream.model.errors import ErrorCode as ErrorCode
@@ -132,8 +132,8 @@ __getattr__ = names_of(
         "Admin": "admin",
         "Consumer": "consumer",
         "Producer": "producer",
-        "RecordFuture": "producer",
-        "RowsFuture": "producer",
+        "RecordFuture": "producer_futures",
+        "RowsFuture": "producer_futures",
         "ShareConsumer": "share_consumer",
         "QuotaEntity": "core.admin.access",
         "ScramCredential": "core.admin.access",

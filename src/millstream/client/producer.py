@@ -21,11 +21,8 @@ from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.keywords import ProducerKeywords
 from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
 from millstream.client.core.producer.batch import (
-    Delivery,
     DeliveryCallback,
     ProducerBatch,
-    RecordMetadata,
-    reason_of,
 )
 from millstream.client.core.producer.core import (
     ProducerCore,
@@ -34,8 +31,6 @@ from millstream.client.core.producer.core import (
 )
 from millstream.client.core.producer.encoded import (
     EncodedBatch,
-    RowsMetadata,
-    RowsOutcome,
     values_batches,
 )
 from millstream.client.core.producer.transaction_control import (
@@ -53,6 +48,7 @@ from millstream.client.errors import (
 )
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
+from millstream.client.producer_futures import RecordFuture, RowsFuture
 from millstream.client.references import looked_up
 from millstream.client.security import open_security
 from millstream.client.settings import Address
@@ -70,65 +66,6 @@ log = logging.getLogger("millstream.client.producer")
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
-
-
-class RecordFuture(Delivery):
-    """The outcome of one ``send``, with the interface of ``concurrent.futures.Future``."""
-
-    __slots__ = ()
-
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Wait, ``timeout`` seconds at most, and return the record's metadata, or raise its error.
-
-        TimedOutError if it is unknown by then; the record may still be delivered.
-        WaitInCallbackError in a delivery callback, which runs on the thread that completes the
-        future.
-        """
-        self._wait(timeout)
-        return self._outcome()
-
-    def exception(self, timeout: float | None = None) -> Exception | None:
-        """Wait as :meth:`result` does and return the error, None for a delivered record."""
-        self._wait(timeout)
-        return self._batch.error_of(self._index)
-
-    def _wait(self, timeout: float | None) -> None:
-        batch = self._batch
-        if batch.done:
-            return
-        check_may_wait()
-        event = threading.Event()
-        batch.watchers.append(event.set)
-        # The batch may have completed before the watcher was added.
-        if not batch.done and not event.wait(timeout):
-            raise TimedOutError(
-                f"no outcome within {timeout} s; the record for {batch.topic_partition} is still "
-                f"on its way{reason_of(batch)}"
-            )
-
-
-class RowsFuture:
-    """The outcome of many rows that were sent at once."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.outcome = RowsOutcome(self._event.set)
-
-    def done(self) -> bool:
-        """True once the outcome of every row is known."""
-        return self._event.is_set()
-
-    def result(self, timeout: float | None = None) -> RowsMetadata:
-        """Wait, ``timeout`` seconds at most, and return the rows' metadata.
-
-        If some were not delivered the first error is raised, with a note of how many.
-        TimedOutError if it is unknown by then. WaitInCallbackError in a delivery callback.
-        """
-        if not self.done():
-            check_may_wait()
-        if not self._event.wait(timeout):
-            raise TimedOutError(f"no outcome within {timeout} s; the rows are still on their way")
-        return self.outcome.metadata()
 
 
 class Producer(Closing):
