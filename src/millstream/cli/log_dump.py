@@ -39,7 +39,7 @@ from millstream.storage.files import LocalFileSystem
 from millstream.storage.leader_epochs import LeaderEpochs
 from millstream.storage.log_directory import CLEAN_SHUTDOWN_MARKER
 from millstream.storage.producer_snapshot import decode_snapshot
-from millstream.storage.torn_tail import next_valid_batch
+from millstream.storage.torn_tail import BatchFinder
 
 Entry: TypeAlias = dict[str, object]
 
@@ -121,8 +121,9 @@ def _dump_kept(
     """Yield the valid batches of a file that recovery kept aside, and the bytes between them."""
     file = LocalFileSystem().open(str(path), writable=False)
     position, size = 0, file.size()
+    finder = BatchFinder(file, size)
     while position < size:
-        found = next_valid_batch(file, size, position, base_offset)
+        found = finder.next(position, base_offset)
         if found != position:
             yield {"position": position, "damaged": (size if found is None else found) - position}
         if found is None:
