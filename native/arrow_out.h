@@ -9,6 +9,7 @@
 #include "kernel.h"
 #include "numbers.h"
 #include "utf8.h"
+#include "wide.h"
 
 #include <string.h>
 
@@ -120,21 +121,12 @@ MS_INLINE int out_bytes(out_table *table, int64_t column, const uint8_t *data, i
     return 1;
 }
 
-/* Whether all of it is ASCII. */
-MS_INLINE int is_ascii(const uint8_t *data, int64_t size) {
-    uint64_t seen = 0, word = 0;
-    for (; size >= 8; size -= 8, data += 8) {
-        memcpy(&word, data, 8);
-        seen |= word;
-    }
-    for (; size > 0; size--) seen |= *data++;
-    return !(seen & 0x8080808080808080ull);
-}
-
 /* 0 also for what is no UTF-8. */
 MS_INLINE int out_text(out_table *table, int64_t column, const uint8_t *data, int64_t size) {
-    if (!is_ascii(data, size) && !is_utf8(data, data + size)) return 0;
-    return out_bytes(table, column, data, size);
+    uint8_t *to = out_data(table, column, size);
+    if (!to || (!copy_ascii(to, data, size) && !is_utf8(data, data + size))) return 0;
+    out_data_done(table->columns + column, size);
+    return 1;
 }
 
 /* Closes a list whose items were written. */

@@ -5,6 +5,8 @@
 
 int32_t ms_avro_abi(void) { return MS_AVRO_ABI; }
 
+#define ONE_BYTE 64 /* smaller numbers take one byte */
+
 typedef struct {
     out_table table;
     const ms_avro_step *steps;
@@ -106,6 +108,12 @@ static const uint8_t *read_bytes(reader *r, const ms_avro_step *step, const uint
     return done ? at + size : NULL;
 }
 
+MS_INLINE const uint8_t *read_text(reader *r, const ms_avro_step *step, const uint8_t *at) {
+    int64_t size;
+    at = bytes_at(at, r->end, &size);
+    return at && out_text(&r->table, step->column, at, size) ? at + size : NULL;
+}
+
 static const uint8_t *read_enum(reader *r, const ms_avro_step *step, const uint8_t *at) {
     int64_t symbol, start, size;
     at = long_at(at, r->end, &symbol);
@@ -162,8 +170,19 @@ static const uint8_t *read_union(reader *r, const ms_avro_step *step, const uint
 static const uint8_t *read_record(reader *r, const ms_avro_step *step, const uint8_t *at) {
     const ms_avro_step *inside = step + 1, *end = step + step->end;
     while (inside < end) {
-        if (!(at = read_step(r, inside, at))) return NULL;
+        const ms_avro_step *each = inside;
         inside += inside->end;
+        /* Most fields are a union with null that holds something, and a branch is one byte. */
+        if (each->kind == MS_AVRO_UNION && at < r->end && each->low < ONE_BYTE &&
+            *at == each->low << 1) {
+            at++;
+            each++;
+        }
+        if (each->kind == MS_AVRO_TEXT && each->column >= 0)
+            at = read_text(r, each, at);
+        else
+            at = read_step(r, each, at);
+        if (!at) return NULL;
     }
     return step->column < 0 || out_struct(&r->table, step->column) ? at : NULL;
 }

@@ -21,25 +21,42 @@ typedef struct {
     int64_t field; /* the column of the field that is being read, or -1 */
     int64_t next;  /* the column that the next field probably goes to */
     int64_t deepest;
+    int64_t compared; /* names, to find columns */
 } wanted_fields;
+
+/* Whether a name is that of a column: below 0 where it stands before it, above 0 behind. */
+MS_INLINE int compare_names(wanted_fields *fields, int64_t column, const uint8_t *name,
+                            int64_t length) {
+    const ms_json_columns *columns = fields->columns;
+    int64_t start = columns->offsets[column], own = columns->offsets[column + 1] - start;
+    fields->compared++;
+    if (length != own) return length < own ? -1 : 1;
+    return memcmp(name, columns->names + start, (size_t)length);
+}
+
+/* The column of a name, mostly the one behind the last; -1 where there is none. */
+static int64_t column_of(wanted_fields *fields, const uint8_t *name, int64_t length) {
+    int64_t low = 0, high = fields->columns->count - 1;
+    if (fields->next > high) fields->next = 0;
+    if (high >= 0 && !compare_names(fields, fields->next, name, length)) return fields->next;
+    while (low <= high) {
+        int64_t middle = (low + high) / 2, column = fields->columns->sorted[middle];
+        int found = compare_names(fields, column, name, length);
+        if (!found) return column;
+        if (found < 0)
+            high = middle - 1;
+        else
+            low = middle + 1;
+    }
+    return -1;
+}
 
 /* What the column of this name takes; everything where there is none. */
 static int kinds_of(wanted_fields *fields, const uint8_t *name, int64_t length) {
-    const ms_json_columns *columns = fields->columns;
-    int64_t i = fields->next;
-    for (int64_t tried = 0; tried < columns->count; tried++, i++) {
-        int64_t start;
-        if (i >= columns->count) i = 0;
-        start = columns->offsets[i];
-        if (columns->offsets[i + 1] - start == length &&
-            !memcmp(columns->names + start, name, (size_t)length)) {
-            fields->next = i + 1;
-            fields->field = i;
-            return columns->kinds[i];
-        }
-    }
-    fields->field = -1;
-    return 0xFF;
+    fields->field = column_of(fields, name, length);
+    if (fields->field < 0) return 0xFF;
+    fields->next = fields->field + 1;
+    return fields->columns->kinds[fields->field];
 }
 
 /* Begins a field whose value is asked for. Returns 0 for a name that may be another one's too: with
@@ -173,6 +190,7 @@ int64_t ms_json_lines(const ms_binary_in *values, int64_t rows, const ms_json_co
         out[written++] = '\n';
     }
     starts[rows] = written;
+    fault->position = fields.compared;
     return written;
 }
 

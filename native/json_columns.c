@@ -1,7 +1,8 @@
 /* JSON objects into Arrow columns. */
 #include "json_columns.h"
 
-#include "json_scan.h"
+#include "json_text.h"
+#include "json_time.h"
 #include "rows_in.h"
 
 #define MOST_DEEP 50
@@ -14,8 +15,10 @@ typedef struct {
     scan s;
     const ms_json_field *fields;
     int64_t count;
+    last_day day;
     int deep;
     int skip_unknown;
+    int64_t compared; /* names, to find columns */
 } reader;
 
 static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -23,10 +26,11 @@ static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
                                 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
 /* Whether a token may end here: numbers and words are followed by nothing that goes on with them. */
-static int is_end(const scan *s) {
+MS_INLINE int is_end(const scan *s) {
     if (s->at >= s->end) return 0;
+    if (MS_LIKELY(*s->at == ',' || *s->at == '}')) return 1;
     switch (*s->at) {
-    case ',': case '}': case ']': case ' ': case '\n': case '\r': case '\t':
+    case ']': case ' ': case '\n': case '\r': case '\t':
         return 1;
     default:
         return 0;
@@ -43,56 +47,26 @@ static int text_at(scan *s, const uint8_t **text, int64_t *size) {
     return !s->high || is_utf8(*text, *text + *size);
 }
 
-static uint8_t *put_utf8(uint8_t *to, uint32_t point) {
-    if (point < 0x80) {
-        *to++ = (uint8_t)point;
-    } else if (point < 0x800) {
-        *to++ = (uint8_t)(0xC0 | point >> 6);
-        *to++ = (uint8_t)(0x80 | (point & 0x3F));
-    } else if (point < 0x10000) {
-        *to++ = (uint8_t)(0xE0 | point >> 12);
-        *to++ = (uint8_t)(0x80 | (point >> 6 & 0x3F));
-        *to++ = (uint8_t)(0x80 | (point & 0x3F));
-    } else {
-        *to++ = (uint8_t)(0xF0 | point >> 18);
-        *to++ = (uint8_t)(0x80 | (point >> 12 & 0x3F));
-        *to++ = (uint8_t)(0x80 | (point >> 6 & 0x3F));
-        *to++ = (uint8_t)(0x80 | (point & 0x3F));
+/* A text of nothing but bytes that stand for themselves, copied while it is looked at; 0 for
+ * another one, and where room is short. */
+MS_INLINE int read_plain_text(scan *s, ms_out *out) {
+    const uint8_t *at = s->at + 1;
+    uint8_t *start = out->data + out->bytes, *to = start;
+    int64_t left = s->end - at, room = out->data_capacity - out->bytes, plain = WIDE;
+    if (room < left) left = room;
+    for (; plain == WIDE && left >= WIDE; left -= plain, at += plain) to += plain = plain_16(to, at);
+    for (; plain == WIDE && left > 0 && *at != '"'; left--) {
+        if (*at < 0x20 || *at >= 0x80 || *at == '\\') return 0;
+        *to++ = *at++;
     }
-    return to;
+    if (left <= 0 || *at != '"') return 0;
+    s->at = at + 1;
+    out_data_done(out, to - start);
+    return 1;
 }
 
-/* Writes a text that text_at went over; it never becomes longer. */
-static uint8_t *unescape(uint8_t *to, const uint8_t *at, const uint8_t *end) {
-    while (at < end) {
-        uint32_t point;
-        if (*at != '\\') {
-            *to++ = *at++;
-            continue;
-        }
-        at += 2;
-        switch (at[-1]) {
-        case 'b': *to++ = '\b'; break;
-        case 'f': *to++ = '\f'; break;
-        case 'n': *to++ = '\n'; break;
-        case 'r': *to++ = '\r'; break;
-        case 't': *to++ = '\t'; break;
-        case 'u':
-            point = (uint32_t)hex4(at, end);
-            at += 4;
-            if (point >= 0xD800 && point <= 0xDBFF) {
-                point = 0x10000 + ((point - 0xD800) << 10) + (uint32_t)hex4(at + 2, end) - 0xDC00;
-                at += 6;
-            }
-            to = put_utf8(to, point);
-            break;
-        default: *to++ = at[-1];
-        }
-    }
-    return to;
-}
-
-static int read_text(reader *r, int64_t column) {
+/* Any text. */
+static __attribute__((noinline)) int read_rare_text(reader *r, int64_t column) {
     const uint8_t *text;
     uint8_t *to;
     int64_t size;
@@ -105,6 +79,12 @@ static int read_text(reader *r, int64_t column) {
         memcpy(to, text, (size_t)size);
     out_data_done(r->table.columns + column, size);
     return 1;
+}
+
+MS_INLINE int read_text(reader *r, int64_t column) {
+    ms_out *out = out_entry(&r->table, column);
+    if (!out || r->s.at >= r->s.end || *r->s.at != '"') return 0;
+    return MS_LIKELY(read_plain_text(&r->s, out)) || read_rare_text(r, column);
 }
 
 /* A whole number of up to 18 digits, and not -0. */
@@ -170,66 +150,12 @@ static int read_boolean(reader *r, int64_t column) {
     return out_bit(&r->table, column, is_true);
 }
 
-/* So many digits as a number; -1 for anything else. */
-static int digits_at(const uint8_t *at, int count) {
-    int number = 0;
-    for (int i = 0; i < count; i++) {
-        if (at[i] < '0' || at[i] > '9') return -1;
-        number = number * 10 + (at[i] - '0');
-    }
-    return number;
-}
-
-/* Days since 1970 (Howard Hinnant, days_from_civil); month and day are ones of the calendar. */
-static int64_t days_of(int year, int month, int day) {
-    int y = year - (month <= 2), era = y / 400, of_era = y - era * 400;
-    int of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-    return (int64_t)era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
-}
-
-static int is_day(int year, int month, int day) {
-    static const uint8_t DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    int is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    if (month < 1 || month > 12 || day < 1) return 0;
-    return day <= DAYS[month - 1] + (month == 2 && is_leap);
-}
-
-/* 2024-01-31T10:00:00, with a space for the T, with a fraction, with Z or +02:00. Other forms are
- * left to Python, as are the first and the last year, in which a zone matters. */
 static int read_time(reader *r, int64_t column) {
-    const uint8_t *at, *end;
-    int year, month, day, hour, minute, second, fraction = 0;
-    int64_t size, micros;
-    if (!text_at(&r->s, &at, &size) || size < 19) return 0;
-    end = at + size;
-    year = digits_at(at, 4), month = digits_at(at + 5, 2), day = digits_at(at + 8, 2);
-    hour = digits_at(at + 11, 2), minute = digits_at(at + 14, 2), second = digits_at(at + 17, 2);
-    if (at[4] != '-' || at[7] != '-' || (at[10] != 'T' && at[10] != ' ')) return 0;
-    if (at[13] != ':' || at[16] != ':' || year < 2 || year > 9998 || !is_day(year, month, day))
-        return 0;
-    if (hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 59) return 0;
-    micros = days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second;
-    at += 19;
-    if (at < end && *at == '.') {
-        int scale = 1000000;
-        for (at++; at < end && *at >= '0' && *at <= '9' && scale > 1; at++) {
-            scale /= 10;
-            fraction += (*at - '0') * scale;
-        }
-        if (scale == 1000000) return 0;
-    }
-    if (at < end) {
-        if (r->fields[column].takes == MS_TAKES_LOCAL) return 0;
-        if (*at == '+' || *at == '-') {
-            if (end - at != 6 || at[3] != ':') return 0;
-            hour = digits_at(at + 1, 2), minute = digits_at(at + 4, 2);
-            if (hour < 0 || hour > 23 || minute < 0 || minute > 59) return 0;
-            micros += (*at == '+' ? -1 : 1) * (hour * 3600 + minute * 60);
-        } else if (*at != 'Z' || end - at != 1) {
-            return 0;
-        }
-    }
-    return out_64(&r->table, column, micros * 1000000 + fraction);
+    const uint8_t *text;
+    int64_t size, time;
+    int is_local = r->fields[column].takes == MS_TAKES_LOCAL;
+    if (!text_at(&r->s, &text, &size) || !time_at(&r->day, text, size, is_local, &time)) return 0;
+    return out_64(&r->table, column, time);
 }
 
 /* Goes over a value of any kind. */
@@ -285,57 +211,108 @@ static int skip_value(reader *r) {
 
 static int read_value(reader *r, int64_t column);
 
-/* The column of a field, between first and stop; looked for from guess on; -1: there is none. */
-MS_INLINE int64_t column_of(const reader *r, const uint8_t *name, int64_t size, int64_t first,
-                            int64_t stop, int64_t guess) {
-    int64_t i = guess;
-    if (first >= stop) return -1;
-    do {
-        if (r->fields[i].name_size == size && !memcmp(r->fields[i].name, name, (size_t)size))
-            return i;
-        i = r->table.columns[i].end;
-        if (i >= stop) i = first;
-    } while (i != guess);
+/* Whether a name is the one of a field: below 0 where it stands before it, above 0 behind. */
+MS_INLINE int compare_names(const uint8_t *name, int64_t size, const ms_json_field *field) {
+    if (size != field->name_size) return size < field->name_size ? -1 : 1;
+    return memcmp(name, field->name, (size_t)size);
+}
+
+/* The column of a field of an object; -1: there is none. */
+static int64_t column_of(reader *r, const ms_json_field *object, const uint8_t *name,
+                         int64_t size) {
+    int64_t low = 0, high = object->inside - 1;
+    while (low <= high) {
+        int64_t middle = (low + high) / 2, column = object->sorted[middle];
+        int found = compare_names(name, size, r->fields + column);
+        r->compared++;
+        if (!found) return column;
+        if (found < 0)
+            high = middle - 1;
+        else
+            low = middle + 1;
+    }
     return -1;
 }
 
-/* An object whose fields go to the columns from first to stop, of which length entries each are
- * written; so a field that was seen has one more. */
-static int read_object(reader *r, int64_t first, int64_t stop, int64_t length) {
+/* Goes over the name of a field if it is written as it is, and not at the very end. */
+MS_INLINE int skip_expected(reader *r, const ms_json_field *field) {
     scan *s = &r->s;
-    int64_t guess = first;
+    const uint8_t *at = s->at;
+    int64_t size = field->name_size;
+    r->compared++;
+    if (s->end - at < size + WIDE || at[0] != '"' || at[size + 1] != '"') return 0;
+    if (!field->is_plain || !is_same_name(at + 1, field->name, size)) return 0;
+    s->at = at + size + 2;
+    return 1;
+}
+
+/* Goes over a name and tells its column: as a rule that of the field behind the last one. */
+MS_INLINE int read_name(reader *r, const ms_json_field *object, int64_t expected,
+                        int64_t *column) {
+    const uint8_t *name;
+    int64_t size;
+    if (MS_LIKELY(object->inside && skip_expected(r, r->fields + expected))) {
+        *column = expected;
+        return 1;
+    }
+    if (!text_at(&r->s, &name, &size) || r->s.escapes) return 0;
+    *column = column_of(r, object, name, size);
+    return 1;
+}
+
+/* The value of a field, mostly a text. */
+MS_INLINE int read_field(reader *r, int64_t column) {
+    if (r->fields[column].takes == MS_TAKES_TEXT && r->s.at < r->s.end && *r->s.at == '"')
+        return read_text(r, column);
+    return read_value(r, column);
+}
+
+/* The fields of an object, from the first to behind its end. They go to the columns from first to
+ * stop, of which length entries each are written; so a field that was seen has one more. */
+static int read_fields(reader *r, const ms_json_field *object, int64_t first, int64_t stop,
+                       int64_t length, int64_t *seen) {
+    scan *s = &r->s;
+    int64_t expected = first;
+    for (;;) {
+        int64_t column;
+        int after;
+        if (!read_name(r, object, expected, &column)) return 0;
+        skip_space(s);
+        if (s->at >= s->end || *s->at++ != ':') return 0;
+        skip_space(s);
+        if (column < 0) {
+            if (!r->skip_unknown || !skip_value(r)) return 0;
+        } else {
+            if (r->table.columns[column].length != length || !read_field(r, column)) return 0;
+            expected = r->table.columns[column].end;
+            if (expected >= stop) expected = first;
+            ++*seen;
+        }
+        skip_space(s);
+        if (s->at >= s->end) return 0;
+        after = *s->at++;
+        if (after == '}') return 1;
+        if (after != ',') return 0;
+        skip_space(s);
+    }
+}
+
+static int read_object(reader *r, const ms_json_field *object, int64_t first, int64_t stop,
+                       int64_t length) {
+    scan *s = &r->s;
+    int64_t seen = 0;
     if (s->at >= s->end || *s->at++ != '{' || r->deep >= MOST_DEEP) return 0;
     r->deep++;
     skip_space(s);
-    if (s->at < s->end && *s->at == '}') {
+    if (s->at < s->end && *s->at == '}')
         s->at++;
-    } else {
-        for (;;) {
-            const uint8_t *name;
-            int64_t size, column;
-            int after;
-            if (!text_at(s, &name, &size) || s->escapes) return 0;
-            column = column_of(r, name, size, first, stop, guess);
-            skip_space(s);
-            if (s->at >= s->end || *s->at++ != ':') return 0;
-            skip_space(s);
-            if (column < 0) {
-                if (!r->skip_unknown || !skip_value(r)) return 0;
-            } else {
-                if (r->table.columns[column].length != length || !read_value(r, column)) return 0;
-                guess = r->table.columns[column].end;
-                if (guess >= stop) guess = first;
-            }
-            skip_space(s);
-            if (s->at >= s->end) return 0;
-            after = *s->at++;
-            if (after == '}') break;
-            if (after != ',') return 0;
-            skip_space(s);
-        }
+    else if (!read_fields(r, object, first, stop, length, &seen))
+        return 0;
+    for (int64_t i = first; seen < object->inside && i < stop; i = r->table.columns[i].end) {
+        if (r->table.columns[i].length != length) continue;
+        if (!out_null(&r->table, i)) return 0;
+        seen++;
     }
-    for (int64_t i = first; i < stop; i = r->table.columns[i].end)
-        if (r->table.columns[i].length == length && !out_null(&r->table, i)) return 0;
     r->deep--;
     return 1;
 }
@@ -381,7 +358,8 @@ static int read_value(reader *r, int64_t column) {
     case MS_TAKES_LOCAL:
         return read_time(r, column);
     case MS_TAKES_OBJECT:
-        return read_object(r, column + 1, out->end, out->length) && out_struct(&r->table, column);
+        return read_object(r, r->fields + column, column + 1, out->end, out->length) &&
+               out_struct(&r->table, column);
     default:
         return read_list(r, column);
     }
@@ -398,7 +376,7 @@ static int read_row(void *reader_, const uint8_t *data, int64_t length, int64_t 
     r->s = (scan){.at = data, .end = data + length};
     r->deep = 0;
     skip_space(&r->s);
-    if (!read_object(r, 0, r->count, written)) return 0;
+    if (!read_object(r, r->fields + r->count, 0, r->count, written)) return 0;
     skip_space(&r->s);
     return r->s.at == r->s.end;
 }
@@ -408,5 +386,7 @@ int64_t ms_json_rows(const ms_json_field *fields, int64_t skip_unknown, const ms
                      int64_t *written, uint8_t *states, ms_fault *fault) {
     reader r = {.table = {.columns = columns, .full = -1}, .fields = fields, .count = count};
     r.skip_unknown = skip_unknown != 0;
-    return read_rows(read_row, &r, &r.table, count, values, first, rows, written, states, fault);
+    first = read_rows(read_row, &r, &r.table, count, values, first, rows, written, states, fault);
+    if (fault->code == MS_OK) fault->position = r.compared;
+    return first;
 }

@@ -9,7 +9,7 @@
 #include "arrow_out.h"
 
 /* Raised with every change below or in arrow_out.h; the loader refuses another number. */
-#define MS_JSON_COLUMNS_ABI 1
+#define MS_JSON_COLUMNS_ABI 2
 
 MS_API int32_t ms_json_columns_abi(void);
 
@@ -26,15 +26,20 @@ enum {
     MS_TAKES_LIST = 8,
 };
 
-/* One for each column of arrow_out.h, in the same order; only fields of objects have names. */
+/* One for each column of arrow_out.h, in the same order, and one more for the objects that are the
+ * rows; only fields of objects have names. */
 typedef struct {
-    const uint8_t *name;
+    const uint8_t *name; /* eight bytes more can be read behind it */
     int64_t name_size;
-    int64_t takes;
+    int32_t takes;
+    int32_t is_plain;      /* a text of JSON has the name as it is */
+    const int32_t *sorted; /* the columns right inside of an object: short names first, then by bytes */
+    int64_t inside;        /* how many they are */
 } ms_json_field;
 
 /* Reads the values from row first on, as ms_avro_rows does: see there. A null is a row of nulls.
- * Fields that no column has are left out with skip_unknown, else their objects are not read. */
+ * Fields that no column has are left out with skip_unknown, else their objects are not read. Without
+ * a fault, its position is how many names were looked at to find those of the fields. */
 MS_API int64_t ms_json_rows(const ms_json_field *fields, int64_t skip_unknown,
                             const ms_binary_in *values, int64_t first, int64_t rows,
                             ms_out *columns, int64_t count, int64_t *written, uint8_t *states,

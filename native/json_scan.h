@@ -5,11 +5,9 @@
 #include "kernel.h"
 #include "numbers.h"
 #include "utf8.h"
+#include "wide.h"
 
 #include <string.h>
-
-#define HIGH 0x8080808080808080ull
-#define ONES 0x0101010101010101ull
 
 typedef struct {
     const uint8_t *at;
@@ -20,6 +18,7 @@ typedef struct {
 } scan;
 
 MS_INLINE void skip_space(scan *s) {
+    if (MS_LIKELY(s->at < s->end && *s->at > ' ')) return;
     while (s->at < s->end) {
         uint8_t c = *s->at;
         if (c == '\n' || c == '\r')
@@ -69,35 +68,27 @@ static int skip_escape(scan *s) {
 
 /* Goes from behind the opening quote to behind the closing one. */
 static int skip_string(scan *s) {
+    const uint8_t *at = s->at, *end = s->end;
     for (;;) {
-        uint64_t word, quotes, slashes, special;
+        int64_t plain = WIDE;
         uint8_t c;
-        while (s->end - s->at >= 8) {
-            memcpy(&word, s->at, 8);
-            quotes = word ^ (ONES * '"');
-            slashes = word ^ (ONES * '\\');
-            special = ((quotes - ONES) & ~quotes) | ((slashes - ONES) & ~slashes);
-            special |= (word - ONES * 0x20) & ~word;
-            special = (special | word) & HIGH;
-            if (special) { /* the lowest byte that is told is one; those above may not be */
-                s->at += __builtin_ctzll(special) >> 3;
-                break;
-            }
-            s->at += 8;
-        }
-        if (s->at >= s->end) return 0;
-        c = *s->at;
+        while (plain == WIDE && end - at >= WIDE) at += plain = plain_16(NULL, at);
+        if (at >= end) return 0;
+        c = *at;
         if (c == '"') {
-            s->at++;
+            s->at = at + 1;
             return 1;
         }
         if (c < 0x20) return 0;
         if (c == '\\') {
+            s->at = at;
             if (!skip_escape(s)) return 0;
+            at = s->at;
             continue;
         }
-        s->high |= c >> 7;
-        s->at++;
+        if (c >= 0x80) s->high = 1;
+        do at++;
+        while (at < end && *at >= 0x80 && c >= 0x80);
     }
 }
 

@@ -21,7 +21,7 @@
 #endif
 
 /* Raised with every change of a structure or a signature; the loader refuses another number. */
-#define MS_ABI 6
+#define MS_ABI 7
 
 MS_API int32_t ms_abi(void);
 
@@ -293,13 +293,15 @@ typedef struct {
     const uint8_t *names; /* one after the other */
     const int32_t *offsets;
     const uint8_t *kinds;
+    const int32_t *sorted; /* the columns by their names: short ones first, then by bytes */
     int64_t count;
 } ms_json_columns;
 
 /* Writes each value that is a JSON object (RFC 8259) as a line, a null as {}, and nothing for
  * others: states tells which. Line breaks between the tokens become spaces. Lists and objects may
  * be nested most_deep deep, at most 64. Line i is [starts[i], starts[i + 1]); out has room for the
- * values and three bytes more for each. Returns the bytes written, or -1 with a fault. */
+ * values and three bytes more for each. Returns the bytes written, or -1 with a fault; without one,
+ * its position is how many names were looked at to find those of the fields. */
 MS_API int64_t ms_json_lines(const ms_binary_in *values, int64_t rows,
                              const ms_json_columns *columns, int64_t most_deep, uint8_t *out,
                              int64_t capacity, int64_t *starts, uint8_t *states, ms_fault *fault);

@@ -23,6 +23,7 @@ TESTS = (
     "tests/property/test_avro_kernel.py",
     "tests/property/test_json_columns.py",
     "tests/property/test_json_lines.py",
+    "tests/property/test_json_names.py",
     "tests/property/test_protobuf_kernel.py",
     "tests/property/test_rows_fuzz.py",
 )

@@ -304,8 +304,8 @@ static void json_values(void) {
     }
     capacity = draw(4) ? size * 2 + 3 * rows : (int64_t)draw(60);
     uint8_t names[] = {'a', 'b'}, kinds[] = {MS_JSON_TEXT};
-    int32_t offsets[] = {0, 2};
-    ms_json_columns columns = {names, offsets, kinds, (int64_t)draw(2)};
+    int32_t offsets[] = {0, 2}, sorted[] = {0};
+    ms_json_columns columns = {names, offsets, kinds, sorted, (int64_t)draw(2)};
     uint8_t *out = room(capacity), *states = room(rows);
     int64_t *starts = room(8 * (rows + 1));
     ms_fault fault;

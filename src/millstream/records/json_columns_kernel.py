@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from ctypes import c_int32, c_int64, c_void_p
 from functools import cache, partial
 from typing import Any, Final, cast
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millstream.records import kernel
@@ -15,7 +18,7 @@ from millstream.records.kernel import Pinned
 from millstream.records.kernel_types import Structure
 from millstream.records.out_columns import Filled, OutShape, fill
 
-ABI: Final = 1
+ABI: Final = 2
 """The version of ``native/json_columns.h`` that this module describes."""
 
 _TEXT, _32, _64, _DOUBLE, _BOOLEAN, _INSTANT, _LOCAL, _OBJECT, _LIST = range(9)
@@ -31,12 +34,26 @@ _TAKES: Final = {
     pa.timestamp("us"): _LOCAL,
 }
 _DEEPEST: Final = 40
+_BEHIND_A_NAME: Final = 8
+"""Bytes that can be read behind a name."""
+
+_NOT_PLAIN: Final = re.compile(rb'["\\\x00-\x1f]')
+"""What a text of JSON does not hold without an escape."""
 
 
 class _Field(Structure):
     """``ms_json_field``."""
 
-    _fields_ = (("name", c_void_p), ("name_size", c_int64), ("takes", c_int64))
+    _fields_ = (
+        ("name", c_void_p),
+        ("name_size", c_int64),
+        ("takes", c_int32),
+        ("is_plain", c_int32),
+        ("sorted", c_void_p),
+        ("inside", c_int64),
+    )
+    sorted: int
+    inside: int
 
 
 class JsonColumnsLibrary:
@@ -67,12 +84,16 @@ class JsonColumns:
         """
         self._shape = OutShape()
         self._skip_unknown = skip_unknown
-        self._pinned: list[Pinned] = []
+        self._kept: list[Pinned | npt.NDArray[np.int32]] = []
         self._described: list[_Field] = []
+        tops = []
         for column in columns:
             self._shape.add(column.type, has_nulls=True)
+            tops.append(len(self._described))
             self._add(column, _DEEPEST)
-        self._fields = (_Field * max(len(self._described), 1))(*self._described)
+        rows = _Field()
+        self._sort(rows, columns.names, tops)
+        self._fields = (_Field * (len(self._described) + 1))(*self._described, rows)
         self._call = library.rows
 
     def read(self, values: pa.Array) -> Filled:
@@ -90,17 +111,34 @@ class JsonColumns:
         if takes is None or not left:
             raise TypeError(f"the kernel does not read {kind} from JSON")
         name = column.name.encode()
-        self._pinned.append(Pinned(name))
-        self._described.append(
-            _Field(name=self._pinned[-1].address, name_size=len(name), takes=takes)
+        pinned = Pinned(name + bytes(_BEHIND_A_NAME))
+        field = _Field(
+            name=pinned.address,
+            name_size=len(name),
+            takes=takes,
+            is_plain=not _NOT_PLAIN.search(name),
         )
+        self._kept.append(pinned)
+        self._described.append(field)
         if takes == _LIST:
             self._add(kind.value_field, left - 1)
         elif takes == _OBJECT:
-            if len({each.name for each in kind}) != kind.num_fields:
-                raise TypeError(f"the kernel does not read {kind}, in which a name is there twice")
+            inside = []
             for each in kind:
+                inside.append(len(self._described))
                 self._add(each, left - 1)
+            self._sort(field, [each.name for each in kind], inside)
+
+    def _sort(self, field: _Field, names: Sequence[str], columns: Sequence[int]) -> None:
+        """Let an object find its columns by their names."""
+        if len(set(names)) != len(names):
+            raise TypeError("the kernel does not read an object in which a name is there twice")
+        encoded = {column: name.encode() for name, column in zip(names, columns, strict=True)}
+        order = sorted(encoded, key=lambda column: (len(encoded[column]), encoded[column]))
+        numbers = np.array(order, np.int32)
+        self._kept.append(numbers)
+        field.sorted = numbers.ctypes.data
+        field.inside = len(order)
 
 
 def json_columns_library() -> JsonColumnsLibrary | None:

@@ -39,6 +39,7 @@ class _Columns(Structure):
         ("names", c_void_p),
         ("offsets", c_void_p),
         ("kinds", c_void_p),
+        ("sorted", c_void_p),
         ("count", c_int64),
     )
 
@@ -51,6 +52,8 @@ class Lines:
     starts: npt.NDArray[np.int64]
     states: npt.NDArray[np.uint8]
     """LINE, or why a row has none: NO_OBJECT, OTHER_KIND."""
+    compared: int
+    """How many names of columns were looked at to find those of the fields."""
 
 
 class _Fields:
@@ -61,11 +64,14 @@ class _Fields:
         self._names = b"".join(names)
         self._offsets = np.cumsum([0, *map(len, names)], dtype=np.int32)
         self._kinds = np.array([*kinds.values(), 0], np.uint8)
+        order = sorted(range(len(names)), key=lambda place: (len(names[place]), names[place]))
+        self._sorted = np.array([*order, 0], np.int32)
         self._pinned = Pinned(self._names)
         self._columns = _Columns(
             names=self._pinned.address,
             offsets=self._offsets.ctypes.data,
             kinds=self._kinds.ctypes.data,
+            sorted=self._sorted.ctypes.data,
             count=len(names),
         )
         self.address = ctypes.addressof(self._columns)
@@ -101,7 +107,7 @@ class LineMaker:
         )
         if written < 0:
             raise ValueError(f"row {fault.index} of a column does not fit its data")
-        return Lines(text.slice(0, written), starts, states)
+        return Lines(text.slice(0, written), starts, states, fault.position)
 
 
 class FieldReader:

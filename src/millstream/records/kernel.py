@@ -23,7 +23,7 @@ from millstream.records.crc32c import Buffer
 Address: TypeAlias = int
 """A memory address; 0 is null."""
 
-ABI: Final = 6
+ABI: Final = 7
 """The version of ``native/kernel.h`` that this module and ``kernel_types`` describe."""
 
 _Number: TypeAlias = type[ctypes.c_int32] | type[ctypes.c_uint32] | type[ctypes.c_int64]

@@ -224,6 +224,10 @@ class Filled:
 
     arrays: list[pa.Array]
     left: npt.NDArray[np.int64]
+    compared: int = 0
+    """How many names of columns were looked at to find those of the fields, of JSON and since the
+    memory last grew.
+    """
 
 
 def fill(shape: OutShape, values: pa.Array, read: Callable[..., int]) -> Filled:
@@ -251,5 +255,5 @@ def fill(shape: OutShape, values: pa.Array, read: Callable[..., int]) -> Filled:
         if fault.code == COLUMN:
             raise ValueError(f"row {fault.index} of a column does not fit its data")
         if fault.code != CAPACITY:
-            return Filled(outs.arrays(written.value), np.flatnonzero(states))
+            return Filled(outs.arrays(written.value), np.flatnonzero(states), fault.position)
         outs.grow(fault.index, fault.position)
