@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from millstream.model.errors import ConfigError
 from millstream.spark.lakehouse.data_files import DataFile, file_name
 from millstream.spark.lakehouse.formats.format import FIRST_TIME_US, LAST_TIME_US
+from millstream.spark.lakehouse.parquet_options import parquet_options
 from millstream.spark.lakehouse.partition_rows import by_partition
 from millstream.spark.lakehouse.partitioning import PartitionField
 from millstream.spark.lakehouse.sorting import SortField, in_order
@@ -48,15 +49,6 @@ MOST_PARTITIONS: Final = 10_000
 """The most partitions of ``partition_by`` that the records of one task may fall into."""
 _NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without an event time (Hive's name)."""
-
-_DICTIONARY: Final = frozenset({"topic", "_topic", "partition", "_partition", "timestampType"})
-_ASCENDING: Final = frozenset({"offset", "_offset", "timestamp", "_timestamp"})
-"""Columns with delta encoding, which takes one byte per value instead of eight."""
-
-_OPAQUE: Final = frozenset({"value", "headers", "_headers"})
-"""Columns without statistics: no reader skips rows by them, and computing the minimum and maximum
-costs more than writing them.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +99,6 @@ class FileWriter:
         self._rules = rules
         self._schema = schema
         self._task = task
-        self._format = _parquet_options(schema)
         is_whole = rules.event_time is None and not rules.partition_by
         self._group_bytes = ROW_GROUP_BYTES if is_whole else DAY_ROW_GROUP_BYTES
         self._open: dict[Hashable, _Open] = {}
@@ -210,12 +201,12 @@ class FileWriter:
         return name if day is None or column is None else f"{column}={day}/{name}"
 
     def _write_group(self, current: _Open) -> None:
-        if current.writer is None:
-            current.file = (self._rules.directory / current.path).open_output()
-            current.writer = pq.ParquetWriter(current.file, self._schema, **self._format)
         table = in_order(
             pa.Table.from_batches(current.waiting, schema=self._schema), self._rules.sort_by
         )
+        if current.writer is None:
+            current.file = (self._rules.directory / current.path).open_output()
+            current.writer = pq.ParquetWriter(current.file, self._schema, **parquet_options(table))
         current.writer.write_table(table, row_group_size=table.num_rows)
         current.rows += table.num_rows
         self._waiting_bytes -= current.waiting_bytes
@@ -261,27 +252,3 @@ def _on_the_calendar(batch: pa.RecordBatch) -> pa.RecordBatch:
             times = pc.if_else(known, batch.column(index), pa.scalar(None, column.type))
             batch = batch.set_column(index, column, times)
     return batch
-
-
-def _parquet_options(schema: pa.Schema) -> dict[str, Any]:
-    """Return the Parquet options of the columns (decision 0053)."""
-    ascending = [
-        field.name
-        for field in schema
-        if field.name in _ASCENDING
-        and (pa.types.is_int64(field.type) or pa.types.is_timestamp(field.type))
-    ]
-    opaque = {
-        field.name
-        for field in schema
-        if field.name in _OPAQUE
-        and (pa.types.is_binary(field.type) or pa.types.is_nested(field.type))
-    }
-    return {
-        "compression": "zstd",
-        "compression_level": 1,
-        "use_dictionary": [name for name in schema.names if name in _DICTIONARY],
-        "column_encoding": dict.fromkeys(ascending, "DELTA_BINARY_PACKED"),
-        "write_statistics": [name for name in schema.names if name not in opaque] or False,
-        "write_batch_size": 1 << 14,
-    }
