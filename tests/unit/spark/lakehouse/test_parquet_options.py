@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +16,7 @@ from millstream.spark.locations.location import as_location
 
 ROWS: Final = 20_000
 RANDOM: Final = Random(4)
-COLUMNS: Final = {
+COLUMNS: Final[dict[str, tuple[list[Any], pa.DataType | None, bool]]] = {
     "address": ([f"192.168.100.{n % 250}" for n in range(ROWS)], pa.string(), True),
     "mostly_null": ([None if n % 9 else f"192.168.100.{n % 7}" for n in range(ROWS)], None, True),
     "key": ([RANDOM.randbytes(8).hex() for _ in range(ROWS)], pa.string(), False),
