@@ -23,10 +23,12 @@ from millstream.spark.lakehouse.audit import sentences
 from millstream.spark.lakehouse.dead_letters import replay
 from millstream.spark.lakehouse.landing import Landed, Landing
 from millstream.spark.lakehouse.load import Loader, local_runner
+from millstream.spark.lakehouse.load_plan import plan_load
 from millstream.spark.lakehouse.maintain import maintain
 from millstream.spark.lakehouse.reject_limit import RejectLimit
 from millstream.spark.lakehouse.table import ConcurrentLoadError, Replacement, open_merge_table
 from millstream.spark.lakehouse.upserts import Upserts
+from millstream.spark.locations.location import as_location
 from millstream.spark.ranges import OffsetRange
 
 pytestmark = pytest.mark.system
@@ -60,6 +62,23 @@ def test_a_compacted_topic(site: KeyedSite, kind: str) -> None:
     assert found.is_clean, sentences(found)
     assert found.keys is not None
     assert (found.rows, found.keys.gone) == (2, 0)
+
+
+def test_another_format_is_refused(site: KeyedSite) -> None:
+    """Envelopes were read as rows: each was a dead letter, and the audit read them so, too."""
+    row = {"id": 1, "name": "Ann"}
+    site.put(0, ({"id": 1}, change("c", None, row)))
+    site.upserting("delta", "debezium", "id").load()
+    site.put(0, ({"id": 1}, change("u", row, {"id": 1, "name": "Anna"})))
+    columns = [{"name": "id", "type": "int64"}, {"name": "name", "type": "string"}]
+    schema = site.directory / "other.json"
+    schema.write_text(json.dumps({"format": "json", "columns": columns}))
+    other = site.upserting("delta", "json", "id", schema_file=as_location(schema))
+    reason = "of records of format debezium, not json"
+    assert reason in (plan_load(other.settings).refusal or "")
+    with pytest.raises(ConfigError, match=reason):
+        other.load()
+    assert site.upserting("delta", "debezium", "id").audit().is_clean
 
 
 def test_a_batch_that_is_larger_than_its_log(site: KeyedSite) -> None:

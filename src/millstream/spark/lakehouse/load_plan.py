@@ -121,7 +121,7 @@ def plan_load(settings: LoadSettings, *, most_records: int = MOST_RECORDS) -> Lo
             except NothingToInferError:
                 return replace(plan, is_waiting=True)
             except _REFUSALS as error:
-                return replace(plan, refusal=str(error))
+                return replace(plan, refusal=planner.said(error))
     return plan
 
 
@@ -149,6 +149,16 @@ class _Planner:
         self._reader = TopicReader(topics, options)
         self._spec = FormatSpec()
         self._has_begun = False
+
+    def said(self, error: Exception) -> str:
+        """Return an error as the load words it, which names the table and not its copy."""
+        text = str(error)
+        for copy, real in (
+            (self._settings.table.path, self._real.table.path),
+            (schema_file_of(self._settings), schema_file_of(self._real)),
+        ):
+            text = text.replace(str(copy), str(real))
+        return text
 
     def positions(self, plan: LoadPlan, most: int) -> LoadPlan:
         """Add where the load goes on."""
@@ -200,7 +210,7 @@ class _Planner:
         check_event_time(self._real, schema)
         check_sort_by(self._real.sort_by, schema)
         if self._real.is_upsert:
-            Upserts(self._real).check(schema)
+            Upserts(self._real).check(self._spec, schema)
         else:
             check_appends(self._table)
         if plan.is_new:

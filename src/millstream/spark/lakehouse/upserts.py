@@ -75,10 +75,10 @@ class Upserts:
 
     def prepare(self, spec: FormatSpec, schema: pa.Schema) -> None:
         """Check the key and the table before it is made, and note what it is made of."""
-        self.check(schema)
+        self.check(spec, schema)
         _write_mode(self._table.name, UpsertMode(key=self.key, spec=spec))
 
-    def check(self, schema: pa.Schema) -> None:
+    def check(self, spec: FormatSpec, schema: pa.Schema) -> None:
         """Check the key and the table before it is made. ConfigError if the table has another key
         or format, or has all records.
         """
@@ -94,6 +94,11 @@ class Upserts:
                 raise ConfigError(
                     f"{self._table.name} has one row for each {', '.join(found.key)}, not "
                     f"{', '.join(self.key)}"
+                )
+            if found is not None and found.spec.kind != spec.kind:
+                raise ConfigError(
+                    f"{self._table.name} is made of records of format {found.spec.kind}, not "
+                    f"{spec.kind}: the audit reads all of them again, in one format"
                 )
 
     def change_rules(self, rules: FileRules) -> FileRules:
