@@ -26,7 +26,7 @@ from millstream.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from millstream.runtime.controlling.last_resort_elections import ElectionResults
-from millstream.runtime.controlling.replica_control import ElectionType
+from millstream.runtime.controlling.leader_elections import ElectionType
 from millstream.runtime.services import Services
 
 
@@ -48,7 +48,7 @@ async def handle(
             for topic in request.topic_partitions
             for index in topic.partitions
         ]
-    results = await services.controller.replicas.elect(election_type, asked)
+    results = await services.controller.replicas.elections.elect(election_type, asked)
     if request.topic_partitions is None:
         rows = _of_all_topics(services, results)
     else:

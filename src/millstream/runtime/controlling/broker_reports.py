@@ -130,7 +130,7 @@ class BrokerReports:
         check_sender(context, unreachable, broker_epoch)
         if self._events.clock.monotonic_ms() - asked_ms >= REPORT_VALID_MS:
             return  # the queue was long: the leader sends another report if it is still so
-        suspected = self._replicas.suspected()
+        suspected = self._replicas.elections.suspected()
         changes = self._replicas.partitions.each(
             lambda _, state, electorate: (
                 after_unreachable(
@@ -146,7 +146,7 @@ class BrokerReports:
         )
         if not changes:
             return
-        period_ms = self._replicas.suspect(unreachable, broker_epoch)
+        period_ms = self._replicas.elections.suspect(unreachable, broker_epoch)
         log.warning(
             "broker %d is out of reach of its followers: %d leaderships move, "
             "and none is given back to it for %.0f s",

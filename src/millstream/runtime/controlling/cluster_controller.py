@@ -103,7 +103,7 @@ class ClusterController:
         """What may be asked of this broker as the controller."""
         self._failover = ControllerFailover(self._events, local.is_gone)
         self._brokers = RegisteredBrokers(self._events, self.controller.replicas)
-        self._preferred_leaders = PreferredLeaders(clock, state, self.controller.replicas)
+        self._preferred_leaders = PreferredLeaders(clock, state, self.controller.replicas.elections)
 
     def start(self) -> None:
         """Stand for election, and watch the registrations of brokers."""

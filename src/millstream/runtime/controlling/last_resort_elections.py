@@ -72,7 +72,7 @@ class LastResortElections:
         for unclean, candidates in wanted.items():
             if candidates:
                 self._asking.update(candidates)
-                done = spawn(self._compare(candidates, unclean=unclean))
+                done = spawn(self.compare(candidates, unclean=unclean))
                 done.on_done(partial(self._asked, candidates))
 
     def _asked(
@@ -92,10 +92,12 @@ class LastResortElections:
         if self._state.is_active:
             self.seek()
 
-    async def _compare(
+    async def compare(
         self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
     ) -> ElectionResults:
-        """Ask for the logs of partitions, then elect their leaders in an event."""
+        """Ask for the logs of partitions, then elect the longest log of each partition's candidates
+        in an event. Unless the election is ``unclean``, all of them have to answer.
+        """
         states = {each: self._partitions.find(each) for each in candidates}
         lives = self._lives()
         ends = await self._ask_logs(candidates)
@@ -133,16 +135,6 @@ class LastResortElections:
         context = self._state.context
         topic_id = context.topics[topic_partition.topic].topic_id
         return broker_id in context.electorate_of(topic_id, topic_partition.partition).live
-
-    async def elect(
-        self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
-    ) -> ElectionResults:
-        """Elect the longest log of each partition's candidates; part of an event. Unless the
-        election is ``unclean``, all of them have to answer.
-        """
-        ends = await self._ask_logs(candidates)
-        self._state.check_active()
-        return await self._elect(candidates, ends, unclean=unclean)
 
     async def _elect(
         self,

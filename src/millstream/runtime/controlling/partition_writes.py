@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from millstream.controller import paths, payloads
 from millstream.controller.context import TopicState
 from millstream.controller.election import Electorate
+from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import Operation, SetData
 from millstream.model.topic import TopicPartition
@@ -53,6 +54,22 @@ class PartitionWrites:
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
+
+    def unknown(
+        self, topic_partition: TopicPartition, no_topic: str, no_partition: str
+    ) -> KafkaError:
+        """Say in Kafka's words for a request what is not there."""
+        known = topic_partition.topic in self._state.context.topics
+        words = no_partition if known else no_topic
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            words.format(topic=topic_partition.topic, partition=topic_partition.partition),
+        )
+
+    def electorate_of(self, topic_partition: TopicPartition) -> Electorate:
+        """Return who may lead a partition that is there."""
+        topic = self._state.context.topics[topic_partition.topic]
+        return self._state.context.electorate_of(topic.topic_id, topic_partition.partition)
 
     def each(
         self, plan: Callable[[TopicState, PartitionState, Electorate], PartitionState]

@@ -13,7 +13,7 @@ from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.errors import MillstreamError
 from millstream.runtime.controlling.controller_state import ControllerState
-from millstream.runtime.controlling.replica_control import ReplicaControl
+from millstream.runtime.controlling.leader_elections import LeaderElections
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 class PreferredLeaders:
     """The timer of these elections; it runs on every broker and acts on the controller only."""
 
-    def __init__(self, clock: Clock, state: ControllerState, replicas: ReplicaControl) -> None:
+    def __init__(self, clock: Clock, state: ControllerState, elections: LeaderElections) -> None:
         self._clock = clock
         self._state = state
-        self._replicas = replicas
+        self._elections = elections
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class PreferredLeaders:
         current = self._state.config.current
         if self._state.is_active and current.auto_leader_rebalance_enable:
             percentage = current.leader_imbalance_per_broker_percentage
-            self._replicas.rebalance(percentage).on_done(_log_failure)
+            self._elections.rebalance(percentage).on_done(_log_failure)
         self.start()
 
 

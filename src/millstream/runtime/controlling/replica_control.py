@@ -1,4 +1,5 @@
-"""The controller's decisions about leaders and replicas, each one event.
+"""The controller's decisions about replicas, each one event. Elections that somebody asks for are
+in ``leader_elections``.
 
 What is decided is pure (`controller.election`, `isr_changes`, `reassignment`); here it is stored,
 shown, and followed by what it makes possible: a partition that has gained a replica may be done
@@ -10,26 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from millstream.controller import paths, reassignment, topic_deletion
 from millstream.controller.context import ControllerContext, LiveBroker
 from millstream.controller.election import (
-    Electorate,
     after_controller_election,
     after_joining,
     after_leaving,
     after_smaller_min_isr,
     before_shutdown,
-    last_resort,
-    preferred,
 )
 from millstream.controller.isr_changes import WantedIsr, check_sender, plan_isr
-from millstream.controller.reachability import Suspicions
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
-from millstream.model.leadership import NO_LEADER, PartitionState
+from millstream.model.leadership import PartitionState
 from millstream.model.metadata_store import Delete
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.controlling.controller_events import ControllerEvents
@@ -38,16 +34,10 @@ from millstream.runtime.controlling.last_resort_elections import (
     ElectionResults,
     LastResortElections,
 )
+from millstream.runtime.controlling.leader_elections import LeaderElections
 from millstream.runtime.controlling.partition_writes import Changes, PartitionWrites
 
 log = logging.getLogger(__name__)
-
-
-class ElectionType(Enum):
-    """What a caller wants elected; the value is the code on the wire."""
-
-    PREFERRED = 0
-    UNCLEAN = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +56,8 @@ class ReplicaControl:
         self._state = events.state
         self.partitions = PartitionWrites(events)
         self._last_resort = LastResortElections(events, self.partitions, ask_logs, self.apply)
-        self._suspicions = Suspicions()
+        self.elections = LeaderElections(events, self.partitions, self._last_resort)
+        """The elections of leaders that somebody asks for."""
 
     @property
     def unclean_elections(self) -> int:
@@ -106,7 +97,7 @@ class ReplicaControl:
         What is decided is stored and known, and shown to nobody: no broker, this one least of all,
         may hear a state that was decided for lives which have ended.
         """
-        self._suspicions.clear()
+        self.elections.forget_suspicions()
         await self.partitions.store(self._after_election())
 
     async def resume(self) -> None:
@@ -260,144 +251,6 @@ class ReplicaControl:
         await self.apply(changes)
         return results
 
-    # --- elections -----------------------------------------------------------------------------
-
-    def elect(
-        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
-    ) -> Deferred[ElectionResults]:
-        """Elect leaders for some partitions, or (None) for all that need it; None is success."""
-        return self._events.submit(lambda: self._elect(election_type, partitions))
-
-    def _unknown(
-        self, topic_partition: TopicPartition, no_topic: str, no_partition: str
-    ) -> KafkaError:
-        """Say in Kafka's words for a request what is not there."""
-        known = topic_partition.topic in self._state.context.topics
-        words = no_partition if known else no_topic
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            words.format(topic=topic_partition.topic, partition=topic_partition.partition),
-        )
-
-    async def _elect(
-        self, election_type: ElectionType, partitions: Sequence[TopicPartition] | None
-    ) -> ElectionResults:
-        topic_partitions = (
-            self.partitions.all_topic_partitions() if partitions is None else partitions
-        )
-        results: ElectionResults = {}
-        changes: Changes = {}
-        unclean: dict[TopicPartition, Sequence[BrokerId]] = {}
-        for topic_partition in topic_partitions:
-            state = self.partitions.find(topic_partition)
-            if state is None:
-                results[topic_partition] = self._unknown(
-                    topic_partition,
-                    "No such topic as {topic}",
-                    "No such partition as {topic}-{partition}",
-                )
-                continue
-            try:
-                if election_type is ElectionType.PREFERRED:
-                    changes[topic_partition] = self._plan_preferred(topic_partition, state)
-                else:
-                    unclean[topic_partition] = self._plan_unclean(topic_partition, state)
-                results[topic_partition] = None
-            except KafkaError as error:
-                results[topic_partition] = error
-        await self.partitions.apply(changes)
-        if unclean:
-            results |= await self._last_resort.elect(unclean, unclean=True)
-        if partitions is None:
-            not_needed = ErrorCode.ELECTION_NOT_NEEDED
-            results = {
-                topic_partition: error
-                for topic_partition, error in results.items()
-                if error is None or error.error is not not_needed
-            }
-        return results
-
-    def _electorate(self, topic_partition: TopicPartition) -> Electorate:
-        topic = self._context.topics[topic_partition.topic]
-        return self._context.electorate_of(topic.topic_id, topic_partition.partition)
-
-    def _plan_preferred(
-        self, topic_partition: TopicPartition, state: PartitionState
-    ) -> PartitionState:
-        after = preferred(
-            state,
-            self._electorate(topic_partition),
-            controller_epoch=self._context.controller_epoch,
-        )
-        if after is state:
-            raise KafkaError(
-                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-            )
-        if after is None:
-            raise KafkaError(
-                ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                "The preferred leader was not available.",
-            )
-        return after
-
-    def _plan_unclean(
-        self, topic_partition: TopicPartition, state: PartitionState
-    ) -> Sequence[BrokerId]:
-        if state.leader != NO_LEADER:
-            raise KafkaError(
-                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
-            )
-        found = last_resort(state, self._electorate(topic_partition), allow_unclean=True)
-        if found is None:
-            raise KafkaError(
-                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-                "Eligible topic partition leaders are not available.",
-            )
-        return found.candidates
-
-    def suspect(self, broker_id: BrokerId, broker_epoch: int) -> float:
-        """Give no leadership back to a broker that its followers cannot reach; return for how many
-        milliseconds. Part of an event.
-        """
-        now_ms = self._events.clock.monotonic_ms()
-        return self._suspicions.suspect(broker_id, broker_epoch, now_ms)
-
-    def suspected(self) -> frozenset[BrokerId]:
-        """Return the live brokers to which no leadership is given back for now."""
-        now_ms = self._events.clock.monotonic_ms()
-        return frozenset(
-            each
-            for each, broker in self._context.brokers.items()
-            if self._suspicions.is_suspected(each, broker.node.epoch, now_ms)
-        )
-
-    def rebalance(self, imbalance_percentage: int) -> Deferred[None]:
-        """Give leaderships back to preferred replicas that too many of have moved away, but not to
-        brokers that are suspected to be out of reach.
-        """
-        return self._events.submit(lambda: self._rebalance(imbalance_percentage))
-
-    async def _rebalance(self, imbalance_percentage: int) -> None:
-        suspected = self.suspected()
-        wanted: dict[BrokerId, list[TopicPartition]] = {}
-        counts: dict[BrokerId, int] = {}
-        for topic_partition in self.partitions.all_topic_partitions():
-            state = self.partitions.find(topic_partition)
-            assert state is not None
-            first = state.replicas[0]
-            counts[first] = counts.get(first, 0) + 1
-            if state.leader not in (first, NO_LEADER) and not reassignment.is_moving(state):
-                wanted.setdefault(first, []).append(topic_partition)
-        chosen = [
-            topic_partition
-            for broker_id, topic_partitions in wanted.items()
-            if len(topic_partitions) * 100 > imbalance_percentage * counts[broker_id]
-            and broker_id not in suspected
-            for topic_partition in topic_partitions
-        ]
-        if chosen:
-            await self._elect(ElectionType.PREFERRED, chosen)
-
     # --- a broker that stops -------------------------------------------------------------------
 
     def stop_leading(
@@ -444,7 +297,7 @@ class ReplicaControl:
             topic_partition = each.topic_partition
             state = self.partitions.find(topic_partition)
             if state is None:
-                results[topic_partition] = self._unknown(
+                results[topic_partition] = self.partitions.unknown(
                     topic_partition,
                     "Unable to find a topic named {topic}.",
                     "Unable to find partition {topic}:{partition}.",
@@ -469,7 +322,7 @@ class ReplicaControl:
         if target is None:
             return reassignment.cancel(
                 state,
-                self._electorate(topic_partition),
+                self.partitions.electorate_of(topic_partition),
                 min_insync_replicas=minimum,
                 controller_epoch=context.controller_epoch,
             )
@@ -477,7 +330,7 @@ class ReplicaControl:
             state,
             target,
             context.live_brokers,
-            self._electorate(topic_partition),
+            self.partitions.electorate_of(topic_partition),
             min_insync_replicas=minimum,
             controller_epoch=context.controller_epoch,
         )
@@ -499,7 +352,7 @@ class ReplicaControl:
             topic = self._context.topics[topic_partition.topic]
             after = reassignment.settle(
                 state,
-                self._electorate(topic_partition),
+                self.partitions.electorate_of(topic_partition),
                 min_insync_replicas=self._state.min_insync_replicas(topic),
                 controller_epoch=self._context.controller_epoch,
             )

@@ -23,8 +23,9 @@ from millstream.model.leadership import NO_LEADER, IsrMember, LeaderRecoveryStat
 from millstream.model.metadata_store import Create, Delete, Done, Node, Operation, SetData
 from millstream.model.topic import TopicPartition
 from millstream.runtime.controlling import partition_writes
+from millstream.runtime.controlling.leader_elections import ElectionType
 from millstream.runtime.controlling.metadata_pushes import MAX_RETRY_MS
-from millstream.runtime.controlling.replica_control import ElectionType, Move
+from millstream.runtime.controlling.replica_control import Move
 
 T0 = TopicPartition("t", 0)
 
@@ -483,11 +484,11 @@ def test_preferred_leaders_come_back_when_asked() -> None:
     site.settle()
     assert site.members[1].state("t").leader == 1
     propose(site, 1, (1, 2, 3))
-    done = site.controller.decisions.replicas.elect(ElectionType.PREFERRED, [T0])
+    done = site.controller.decisions.replicas.elections.elect(ElectionType.PREFERRED, [T0])
     site.settle()
     assert done.result() == {T0: None}
     assert site.members[2].state("t").leader == 3
-    again = site.controller.decisions.replicas.elect(ElectionType.PREFERRED, None)
+    again = site.controller.decisions.replicas.elections.elect(ElectionType.PREFERRED, None)
     assert again.result() == {}
 
 
@@ -497,7 +498,7 @@ def test_leaders_go_back_by_themselves_when_too_many_have_moved() -> None:
     site.members[3].store.expire()
     site.settle()
     propose(site, 1, (1, 2, 3))
-    site.wait(site.controller.decisions.replicas.rebalance(10))
+    site.wait(site.controller.decisions.replicas.elections.rebalance(10))
     site.settle()
     assert site.members[1].state("t").leader == 3
 
@@ -550,7 +551,7 @@ def test_nobody_leads_who_may_lack_records_unless_somebody_asks_for_it() -> None
     site = without_its_only_member()
     state = site.controller.state("t")
     assert (state.leader, state.isr, state.elr) == (-1, (), (2,))
-    control = site.controller.decisions.replicas
+    control = site.controller.decisions.replicas.elections
     preferred = control.elect(ElectionType.PREFERRED, [T0]).result()[T0]
     assert preferred is not None
     assert preferred.error is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -584,7 +585,10 @@ def test_replicas_whose_disk_has_failed_are_led_by_others_until_their_broker_com
     site.create("u", (3,))
     topics = {name: site.controller.local.cache.topic(name) for name in ("t", "u")}
     replicas = [(image.topic_id, 0) for image in topics.values() if image is not None]
-    control, reports = site.controller.decisions.replicas, site.controller.decisions.reports
+    control, reports = (
+        site.controller.decisions.replicas.elections,
+        site.controller.decisions.reports,
+    )
     for _ in range(2):
         epoch = site.members[3].local.broker_epoch or 0
         site.wait(reports.offline_replicas(BrokerId(3), epoch, replicas))
@@ -749,7 +753,7 @@ def test_a_controller_that_was_followed_while_it_read_publishes_nothing() -> Non
         reading.append(lambda: answer.complete(found.result()))
         return answer
 
-    slow.store.get_all = read_late  # type: ignore[method-assign]  # of this one store
+    slow.store.get_all = read_late  # type: ignore[assignment,method-assign]  # of this store
     site.members[1].kill()
     site.settle()
     assert reading, "broker 2 is elected, knows the names of all topics, and reads them"
@@ -930,6 +934,22 @@ def test_a_broker_that_does_not_say_what_it_has_holds_up_no_other_event() -> Non
     site.controller.unanswered_by.clear()
     site.settle(10_000)
     assert site.controller.state("t").leader == 3
+
+
+def test_an_unclean_election_that_is_asked_for_holds_up_no_other_event() -> None:
+    site = without_its_only_member()
+    site.controller.unanswered_by.add(3)
+    asked = site.controller.decisions.replicas.elections.elect(ElectionType.UNCLEAN, [T0])
+    for index in range(10):
+        created = site.controller.decisions.topics.create_topics(
+            [NewTopic(f"n{index}", assignments=[(0, (1,))], configs={})]
+        )
+        site.settle(100)
+        assert created.done, f"event {index} waits for a broker that does not answer"
+    site.settle(2_000)
+    refused = asked.result()[T0]
+    assert refused is not None
+    assert refused.error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize("comes_again", [False, True])

@@ -13,7 +13,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.runtime.controlling.broker_reports import REPORT_VALID_MS
-from millstream.runtime.controlling.replica_control import ElectionType
+from millstream.runtime.controlling.leader_elections import ElectionType
 
 
 class Grey:
@@ -114,7 +114,7 @@ def test_a_link_that_is_cut_both_ways_changes_nothing(grey: Grey) -> None:
 
 
 def test_leaderships_are_not_given_back_while_the_broker_is_suspected(grey: Grey) -> None:
-    control = grey.site.controller.decisions.replicas
+    control = grey.site.controller.decisions.replicas.elections
     grey.cannot_reach(3, 1, 2)
     grey.report(1, 2).result()
     grey.cannot_reach(3)
@@ -136,7 +136,7 @@ def test_leaderships_are_not_given_back_while_the_broker_is_suspected(grey: Grey
 def test_who_asks_for_a_preferred_election_is_obeyed(grey: Grey) -> None:
     grey.cannot_reach(3, 1, 2)
     grey.report(1, 2).result()
-    control = grey.site.controller.decisions.replicas
+    control = grey.site.controller.decisions.replicas.elections
     grey.site.wait(control.elect(ElectionType.PREFERRED, [TopicPartition("t", 0)]))
     grey.site.settle()
     assert grey.leaders() == (3, 2, 2)
