@@ -2,13 +2,11 @@
 
 Here a log meets a role: leading alone, leading others (``leader_role``), or following
 (``replica_fetcher``). With one replica, a record is committed (below the high watermark, seen by
-consumers) once the flush policy says that it is safe (``partition_flushes``); with more replicas
-the policy says when a record counts on this broker, and the replicas together say when it is
-committed.
+consumers) once it is as safe as the flush policy asks (``partition_flushes``); with more replicas
+the policy says when it counts on this broker, and the replicas together when it is committed.
 
 Beside this module: batches that have to wait before their append (``waiting_appends``), appends of
-coordinators (``committed_appends``), requests other than Produce and Fetch
-(``partition_requests``).
+coordinators (``committed_appends``), requests but Produce and Fetch (``partition_requests``).
 """
 
 from __future__ import annotations
