@@ -410,6 +410,19 @@ def test_json_records_do_not_continue_each_other(monkeypatch: pytest.MonkeyPatch
             assert list(rejected) == [0, 1]
 
 
+@pytest.mark.parametrize("has_kernel", [True, False])
+@pytest.mark.parametrize("space", [b"\v", b"\f", b"\r\v", b"\xc2\xa0"])
+def test_what_python_alone_takes_for_space_is_none_in_json(
+    space: bytes, has_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_kernel:
+        monkeypatch.setattr(kernel, "_loaded", None)
+    values = (space + b'{"a":1}', b"{" + space + b'"a":1}', b'{"a":1}' + space, b' {\r\n"a":1}\t')
+    rows, rejected = decode(json_form(), *values)
+    assert [row["a"] for row in rows] == [1]
+    assert list(rejected) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("name", ["_key", "A", "_Offset", "date"])
 def test_a_field_whose_name_is_taken(name: str) -> None:
     spec = FormatSpec(kind="json", columns=COLUMNS, reserved=frozenset(["date"]))

@@ -55,6 +55,9 @@ value. Nobody who writes values can know it, and so none ends early and begins a
 """
 _DEEPEST: Final = 50
 """Levels of lists and objects; beyond, no reader of the table would follow."""
+_SPACE: Final = b" \t\r\n"
+"""What JSON takes for space; Python strips more."""
+
 _STEPS: Final = np.zeros(256, np.int8)
 _STEPS[list(b"[{")] = 1
 _STEPS[list(b"]}")] = -1
@@ -498,10 +501,10 @@ def _lines(values: list[bytes | None]) -> bytes | None:
     for row, value in enumerate(values):
         if value is None:
             continue
-        body = value.lstrip()
+        body = value.lstrip(_SPACE)
         if not body.startswith(b"{") or _seems_too_deep(body):
             return None
-        rest = body[1:].lstrip()
+        rest = body[1:].lstrip(_SPACE)
         comma = b"" if rest.startswith(b"}") else b","
         lines.append(b'{"%s":%d%s%s' % (_ROW.encode(), row, comma, rest))
     return b"\n".join(lines)
