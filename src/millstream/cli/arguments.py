@@ -74,7 +74,7 @@ def chosen_bootstrap(bootstrap: str) -> str:
 
 def open_admin(bootstrap: str, timeout: str | None = None) -> Admin:
     """Return an administrator of the cluster that a ``--bootstrap-server`` names."""
-    from millstream.client import Admin  # `produce` needs none
+    from millstream.client import Admin  # the list of commands needs none
 
     chosen: dict[str, object] = {
         "client.id": "millstream-cli",

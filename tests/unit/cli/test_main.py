@@ -54,11 +54,6 @@ def test_the_parent_of_several_brokers_imports_none_of_their_code() -> None:
     assert modules_after(words, code) == ""
 
 
-def test_produce_imports_no_administrator() -> None:
-    admin = ["millstream.client.admin", "millstream.client.core.admin.core"]
-    assert modules_after(["produce", "t", "-b", "no port:x"], admin) == ""
-
-
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["nope"], []])
 def test_the_list_of_commands_imports_none_of_them(words: list[str]) -> None:
     commands = ["rich", "millstream.client.core.network", "millstream.cli.topic", "millstream.sql"]
