@@ -41,7 +41,8 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
 )
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.runtime.controlling.replica_control import ElectionType, Move
+from millstream.runtime.controlling.leader_elections import ElectionType
+from millstream.runtime.controlling.replica_control import Move
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partition_requests import delete_records_before
@@ -167,7 +168,7 @@ def whole(cluster: SimCluster) -> None:
 def elect_preferred(cluster: SimCluster, controller: int) -> None:
     """Have the preferred leader elected, without a message."""
     control = cluster.lives[controller].controller.replicas
-    control.elect(ElectionType.PREFERRED, None).on_done(lambda _: None)
+    control.elections.elect(ElectionType.PREFERRED, None).on_done(lambda _: None)
 
 
 def replica(cluster: SimCluster, number: int, topic: str = TOPIC, index: int = 0) -> Partition:
