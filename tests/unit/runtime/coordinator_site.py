@@ -18,6 +18,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.leadership import PartitionState
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
 from millstream.protocol.message import Request, Response
+from millstream.runtime.coordinators.group_configs import GroupConfigs
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.replicas.partitions import Partitions
@@ -182,6 +183,7 @@ class Site:
             metadata=self.metadata,
             new_id=map(str, itertools.count(1)).__next__,
             send_request=send_nothing,
+            group_configs=GroupConfigs(DynamicConfig(config), self.metadata),
         )
         self.log_manager.lock()
         self.log_manager.start(
