@@ -54,6 +54,8 @@ MS_INLINE int read_plain_text(scan *s, ms_out *out) {
     uint8_t *start = out->data + out->bytes, *to = start;
     int64_t left = s->end - at, room = out->data_capacity - out->bytes, plain = WIDE;
     if (room < left) left = room;
+    /* Whatever the room: the offsets are of 32 bits. */
+    if (INT32_MAX - out->bytes < left) left = INT32_MAX - out->bytes;
     for (; plain == WIDE && left >= WIDE; left -= plain, at += plain) to += plain = plain_16(to, at);
     for (; plain == WIDE && left > 0 && *at != '"'; left--) {
         if (*at < 0x20 || *at >= 0x80 || *at == '\\') return 0;

@@ -105,7 +105,7 @@ def test_a_check_that_is_stopped_leaves_nothing_behind(
     assert err.decode() == "millstream: stopped before the end: nothing is judged\n"
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         assert not [each for each in admin.list_topics() if each.startswith("millstream-history")]
-        groups = [each.group_id for each in admin.list_groups()]
+        groups = [each.group for each in admin.list_groups()]
     assert not [each for each in groups if each.startswith("millstream-history")]
 
 
@@ -116,5 +116,5 @@ def test_a_check_of_a_topic_that_is_there_leaves_the_topic_and_no_group(
     assert main(words) == 0
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         assert topic in admin.list_topics()
-        groups = [each.group_id for each in admin.list_groups()]
+        groups = [each.group for each in admin.list_groups()]
     assert not [each for each in groups if each.startswith(topic)]

@@ -357,7 +357,8 @@ class Database:
         try:
             yield
         except sqlite3.Error as error:
-            if error.sqlite_errorname in _DAMAGED:
+            # Errors of Python's own, as of a database that is closed, have no name.
+            if getattr(error, "sqlite_errorname", None) in _DAMAGED:
                 raise StorageError(
                     self._directory,
                     f"{FILE_NAME} is damaged ({error}): restore it from a backup. Without the file "
