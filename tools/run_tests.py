@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     code = next((each for each in codes if each), 0)
     if not code or any(each not in (0, TESTS_FAILED) for each in codes):
         return code
-    failed = sorted(each for cache in CACHES for each in last_failed(cache))
+    failed = sorted(each for cache in CACHES[: len(runs)] for each in last_failed(cache))
     if len(failed) > MOST:
         return code
     print(f"\nA second attempt, alone, for: {len(failed)}", *failed, sep="\n  ", flush=True)

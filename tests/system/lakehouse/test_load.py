@@ -19,6 +19,7 @@ from tests.system.lakehouse.topic_site import TopicSite, read_rows
 
 from millstream.cli.main import main
 from millstream.client import Admin, Producer
+from millstream.client.core.admin.topics import NewTopic
 from millstream.model.errors import ConfigError
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse import columns, jobs, ledger
@@ -229,6 +230,34 @@ def test_a_new_partition_whose_first_records_are_gone(site: TopicSite) -> None:
     allowed = {**site.settings.source, "failOnDataLoss": "false"}
     site.using(source=allowed).load()
     assert site.rows("partition", "offset") == [(0, 0), (2, 2)]
+
+
+def test_an_emptied_partition_of_a_topic_that_joins_is_no_loss(site: TopicSite) -> None:
+    """It was there when the load came to know its topic, and had nothing left to be loaded."""
+    later = f"{site.topic}-later"
+    where = {"kafka.bootstrap.servers": site.bootstrap, "subscribePattern": f"{site.topic}.*"}
+    site = site.using(source=where)
+    site.write(0, [b"1"])
+    site.load()
+    with (
+        Admin(bootstrap_servers=site.bootstrap) as admin,
+        Producer(bootstrap_servers=site.bootstrap) as producer,
+    ):
+        admin.create_topics([NewTopic(later, 2)]).get_all()
+        producer.send(later, b"2", partition=1)
+        producer.flush()
+        admin.delete_records({TopicPartition(later, 1): 1}).get_all()
+        producer.send(later, b"3", partition=0)
+        producer.flush()
+        site.load()
+        producer.send(later, b"4", partition=1)
+        producer.flush()
+        site.load()
+    assert site.rows("topic", "partition", "offset") == [
+        (site.topic, 0, 0),
+        (later, 0, 0),
+        (later, 1, 1),
+    ]
 
 
 @pytest.mark.parametrize("name", ["t", "{topic}"])

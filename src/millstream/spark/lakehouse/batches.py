@@ -42,6 +42,19 @@ class Plan:
         """Return its number."""
         return self.ledger.batch + 1
 
+    @property
+    def beginnings(self) -> list[OffsetRange]:
+        """Return empty ranges where the other partitions begin of topics that no batch before has
+        had. They are there already, so what their logs have lost by now was never to be loaded.
+        """
+        read = {each.topic_partition for each in self.ranges}
+        new = {each.topic for each in read if not self.ledger.has_topic(each.topic)}
+        return [
+            OffsetRange(topic_partition, earliest, earliest)
+            for topic_partition, earliest in self.ends.earliest.items()
+            if topic_partition.topic in new and topic_partition not in read
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:

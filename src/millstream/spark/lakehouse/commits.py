@@ -111,7 +111,8 @@ class Commits:
             for each in plan.ranges
         }
         reader.check_unchanged(plan.ends, epochs)
-        entries = ledgers.after(plan.ledger, plan.ranges, plan.ends.topic_ids, epochs)
+        known = [*plan.ranges, *plan.beginnings]
+        entries = ledgers.after(plan.ledger, known, plan.ends.topic_ids, epochs)
         if dead_letters:
             entries[REJECTS] = self._rejects.note(
                 plan.batch, plan.ranges, plan.ends.topic_ids, dead_letters

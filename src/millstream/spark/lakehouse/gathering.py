@@ -25,6 +25,7 @@ def take_rows(rows: pa.Table, positions: Positions, *, at_once: int = _AT_ONCE_B
     """
     if rows.nbytes <= at_once:
         return rows.take(pa.array(positions))
+    positions = positions.astype(np.int64, copy=False)  # those of Arrow are unsigned
     batches = [each for each in rows.to_batches() if len(each)]
     starts = np.cumsum([0, *map(len, batches)])
     per_part = max(min(_PART_BYTES, at_once) * rows.num_rows // rows.nbytes, 1)

@@ -40,4 +40,7 @@ def test_as_arrow_takes_them(seed: int) -> None:
     count = rows.num_rows
     positions = np.array(rng.sample(range(count), rng.randrange(count + 1)), np.int64)
     expected = rows.take(pa.array(positions, pa.int64()))
-    assert take_rows(rows, positions, at_once=rng.randrange(1, 200)).equals(expected)
+    at_once = rng.randrange(1, 200)
+    assert take_rows(rows, positions, at_once=at_once).equals(expected)
+    unsigned = positions.astype(np.uint64)  # as pyarrow.compute.sort_indices gives them
+    assert take_rows(rows, unsigned, at_once=at_once).equals(expected)

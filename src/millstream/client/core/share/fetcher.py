@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,12 +44,13 @@ from millstream.client.core.share.session import (
     forgotten_topics,
 )
 from millstream.client.core.share.settings import ShareConsumerSettings
-from millstream.client.core.waiting import Signal, backoff_ms
+from millstream.client.core.waiting import Signal, backoff_ms, within
 from millstream.client.errors import (
     AuthenticationError,
     BrokerError,
     ClientError,
     ClosedError,
+    TimedOutError,
     UnsupportedVersionError,
 )
 from millstream.client.metadata import Broker
@@ -69,6 +71,9 @@ from millstream.protocol.messages.share_fetch import (
 
 _FIRST_WITH_RENEWAL: Final = 2
 """Version of ShareFetch and ShareAcknowledge; ``share.acquire.mode`` came with it."""
+
+_FIRST_FETCH_MS: Final = 1_000
+"""How much longer than its ``fetch.max.wait.ms`` a first fetch is waited for at the end."""
 
 _LEADER_CHANGED: Final = frozenset(
     {
@@ -493,7 +498,10 @@ class ShareFetcher:
         a fetch that makes the session is waited for.
         """
         if node.session.is_new and node.is_busy:
-            await node.answered.wait()
+            limit_ms = self._settings.fetch_max_wait_ms + _FIRST_FETCH_MS
+            waited = within(self._loop, node.answered.wait(), limit_ms, "a first share fetch")
+            with suppress(TimedOutError):  # what it acquires is given back when the locks end
+                await waited
         if node.session.is_new:
             return
         self._fail_stale(node)
