@@ -160,11 +160,12 @@ def repeated_signals_ignored() -> Iterator[None]:
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal last
         now = time.monotonic()
-        is_repeated, last = now - last < _REPEATED_S, now
-        if not is_repeated:
-            if number == signal.SIGINT:
-                raise KeyboardInterrupt
-            sys.exit(128 + number)
+        if now - last < _REPEATED_S:
+            return
+        last = now
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():

@@ -127,6 +127,21 @@ def test_a_signal_that_is_sent_twice_leaves_the_end_of_a_block_alone(
     assert ended == ["after the second"]
 
 
+def test_who_repeats_it_without_a_pause_gets_through_after_a_second(
+    signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(interruption.time, "monotonic", lambda: now)
+    ended = 0
+    with repeated_signals_ignored():
+        for now in (0.0, 0.6, 1.2):
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                ended += 1
+    assert ended == 2, "the one after 0.6 s is one with the first"
+
+
 def test_a_signal_that_is_switched_off_ends_no_block(signals: None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with repeated_signals_ignored():

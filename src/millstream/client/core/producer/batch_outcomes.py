@@ -43,7 +43,7 @@ class BatchOutcomes:
         transaction: TransactionManager | None,
     ) -> None:
         self.on_transaction_changed: Callable[[], None] = lambda: None
-        """Called when a failed batch may have ended the transaction."""
+        """Called when a failed batch, or a recreated topic, may have ended the transaction."""
         self.is_closed = False
         """True once nothing is sent again."""
         self._loop = loop
