@@ -130,11 +130,12 @@ def test_a_signal_that_is_sent_twice_leaves_the_end_of_a_block_alone(
 def test_who_repeats_it_without_a_pause_gets_through_after_a_second(
     signals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
-    monkeypatch.setattr(interruption.time, "monotonic", lambda: now)
+    times = [0.0]
+    monkeypatch.setattr(interruption.time, "monotonic", lambda: times[-1])
     ended = 0
     with repeated_signals_ignored():
         for now in (0.0, 0.6, 1.2):
+            times.append(now)
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt:
