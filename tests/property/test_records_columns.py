@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.arrow_batches import encode_columns
 from tests.examples import examples
 
 from millstream.model.errors import CorruptLogError
-from millstream.records.arrow_encoder import encode_columns
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.columns import decode_columns

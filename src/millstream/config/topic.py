@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Final
 
 from millstream.config.definition import (
@@ -389,12 +388,6 @@ def stored_topic_config(
             else:
                 usable[name] = text
         return TopicConfig(usable, defaults)
-
-
-@cache
-def default_topic_config() -> TopicConfig:
-    """Return the one instance with Kafka's defaults throughout."""
-    return TopicConfig()
 
 
 def inherited_topic_config(broker: Config) -> TopicConfig:

@@ -20,7 +20,6 @@ from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchOptions, seal
 from millstream.records.column_decoder import Int64s
 from millstream.records.compression import Codec, compress
-from millstream.records.crc32c import Buffer
 from millstream.records.kernel import Library
 from millstream.records.kernel_types import (
     CAPACITY,
@@ -339,30 +338,3 @@ def _encode_with_numpy(
 
 def _or_nulls(column: pa.Array | None, rows: int) -> pa.Array:
     return pa.nulls(rows, pa.binary()) if column is None else as_bytes(column)
-
-
-def encode_columns(
-    *,
-    timestamp_ms: Int64s,
-    value: pa.Array,
-    key: pa.Array | None = None,
-    headers: pa.Array | None = None,
-    options: BatchOptions | None = None,
-    max_batch_bytes: int = DEFAULT_BATCH_BYTES,
-) -> list[Buffer]:
-    """Return batches that hold the rows in their order; see :func:`encode_rows`."""
-    rows = ArrowRows(
-        rows=len(timestamp_ms),
-        key=_one_array(key),
-        value=_one_array(value),
-        headers=_one_array(headers),
-        timestamp=pa.array(np.asarray(timestamp_ms, np.int64)),
-    )
-    found = encode_rows(rows, options=options, batch_bytes=max_batch_bytes)
-    return [bytes(batch.data) for batch in found]
-
-
-def _one_array(column: pa.Array | pa.ChunkedArray | None) -> pa.Array | None:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

@@ -14,27 +14,7 @@ from millstream.config.broker import RACK_AWARE_SELECTOR
 from millstream.controller import paths, payloads
 from millstream.history import checker as history
 from millstream.history.checker import PartitionKey, Value
-from millstream.model.broker import BrokerId
-from millstream.model.deferred import Deferred, spawn
-from millstream.model.errors import KafkaError
 from millstream.model.topic import GROUP_METADATA_TOPIC
-from millstream.protocol.message import Request, Response
-from millstream.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from millstream.protocol.messages.alter_replica_log_dirs import (
-    AlterReplicaLogDir,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirTopic,
-)
-from millstream.protocol.messages.elect_leaders import ElectLeadersRequest
-from millstream.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 from millstream.server.dispatch import Dispatcher
 from millstream.sim.broker import BrokerLife
 from millstream.sim.checkers import Checkers
@@ -260,54 +240,6 @@ class SimCluster:
 
         self.loop.call_later(delay_ms, end)
 
-    def elect_preferred(self) -> None:
-        """Have preferred leaders elected."""
-        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2_000)
-        self._ask_controller(request)
-
-    def reassign(self) -> None:
-        """Have a partition moved to other brokers, or its replicas put into another order."""
-        chance = self.loop.chance
-        partition = ReassignablePartition(
-            partition_index=chance.randrange(self.work.partition_count),
-            replicas=chance.sample(self.numbers, 3),
-        )
-        request = AlterPartitionReassignmentsRequest(
-            timeout_ms=2_000, topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
-        )
-        self._ask_controller(request)
-
-    def move_some_log(self) -> None:
-        """Have some broker move its replica of some partition to one of its log directories."""
-        chance = self.loop.chance
-        index = chance.randrange(self.work.partition_count)
-        self.move_log(self.some_broker(), index, chance.choice(self.directories))
-
-    def move_log(self, number: int, index: int, directory: str) -> None:
-        """Have a broker move its replica of a partition to a log directory."""
-        topic = AlterReplicaLogDirTopic(name=TOPIC, partitions=[index])
-        wanted = AlterReplicaLogDir(path=directory, topics=[topic])
-        self._ask(BrokerId(number), AlterReplicaLogDirsRequest(dirs=[wanted]))
-
-    def change_min_isr(self) -> None:
-        """Have another ``min.insync.replicas`` put in force. Never 1 where a machine may lose what
-        it has written: then one replica alone has what is acknowledged.
-        """
-        may_lose = self.min_isr > 1 and self.swarm.loses_data
-        chosen = self.loop.chance.choice((2, 3) if may_lose else (1, 2, 3))
-        self.sometimes["min.insync.replicas changed"] += 1
-        setting = AlterableConfig(name="min.insync.replicas", config_operation=0, value=str(chosen))
-        topic = AlterConfigsResource(resource_type=2, resource_name=TOPIC, configs=[setting])
-        self._ask_controller(IncrementalAlterConfigsRequest(resources=[topic], validate_only=False))
-
-    def _ask_controller(self, request: Request) -> None:
-        controller = self.controller_number()
-        if controller is not None:
-            self._ask(BrokerId(controller), request)
-
-    def _ask(self, broker: BrokerId, request: Request) -> None:
-        _ignore(spawn(self.work.clients[0].ask(broker, request, lane="admin")))
-
     # --- a run ---------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> Report:
@@ -519,13 +451,3 @@ def _without_the_deleted(
         sends={value: send for value, send in seen.sends.items() if send.partition in final},
         polls=[poll for poll in seen.polls if poll.partition in final],
     )
-
-
-def _ignore(done: Deferred[Response]) -> None:
-    def take(outcome: Deferred[Response]) -> None:
-        try:
-            outcome.result()
-        except KafkaError:
-            return
-
-    done.on_done(take)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from millstream.model.clock import TimerHandle
 from millstream.model.topic import TRANSACTION_STATE_TOPIC
 from millstream.protocol.api import ApiKey
+from millstream.sim import admin_requests
 from millstream.sim.broker import SESSION_TIMEOUT_MS
 from millstream.sim.transactions import TRANSACTIONAL
 
@@ -303,22 +304,22 @@ def _forget(cluster: SimCluster, key: tuple[int, int, int]) -> None:
 
 
 def _elect(cluster: SimCluster) -> Undo | None:
-    cluster.elect_preferred()
+    admin_requests.elect_preferred_leaders(cluster)
     return None
 
 
 def _min_isr(cluster: SimCluster) -> Undo | None:
-    cluster.change_min_isr()
+    admin_requests.change_min_isr(cluster)
     return None
 
 
 def _reassign(cluster: SimCluster) -> Undo | None:
-    cluster.reassign()
+    admin_requests.reassign_some_partition(cluster)
     return None
 
 
 def _move_log(cluster: SimCluster) -> Undo | None:
-    cluster.move_some_log()
+    admin_requests.move_some_log(cluster)
     return None
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from millstream.coordinator.group.partitioner import group_partition
-from millstream.model.errors import ErrorCode, KafkaError
+from millstream.model.errors import ErrorCode
 from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from millstream.testing.broker import Broker
+from millstream.testing.broker_settings import settings_of_broker, settings_of_cluster
 from millstream.testing.clock import Clock
 from millstream.testing.errors import TestBrokerError
-from millstream.testing.frames import BETWEEN_BROKERS
 from millstream.testing.host_process import HostedProcess, HostProcess, wait_for
 from millstream.testing.requests import Recording, recorded
 from millstream.testing.rules import Requests, Rules
@@ -39,21 +39,6 @@ STORE: Final = "store"
 
 _MOVE_TIMEOUT_S: Final = 60.0
 _LOOK_S: Final = 0.01
-
-_DEFAULTS: Final = {
-    "group.initial.rebalance.delay.ms": "0",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.num.partitions": "4",
-    "log.flush.policy": "os",
-    "log.initial.task.delay.ms": "1000",
-}
-"""Settings that make tests quick. A killed process loses nothing that the system has."""
-
-_CLUSTER_DEFAULTS: Final = {
-    "zookeeper.session.timeout.ms": "6000",
-    "replica.lag.time.max.ms": "10000",
-}
 
 
 class Kafka:
@@ -374,40 +359,24 @@ class Kafka:
             directory.mkdir()
             self.brokers.append(Broker(self, index, directory, self._settings_of))
         if count > 1:
-            place = self.directory / "store"
             self._store = HostedProcess("store", self.directory / "store.log")
-            self.host.start(self._store, "keeper", directory=str(place))
+            self.host.start(self._store, "keeper", directory=str(self._store_directory))
             self._store.wait_listening()
         for each in self.brokers:
             each.begin()
         for each in self.brokers:
             each.finish_start()
 
+    @property
+    def _store_directory(self) -> Path:
+        return self.directory / "store"
+
     def _settings_of(self, broker: Broker) -> dict[str, str]:
-        count = len(self.brokers)
-        listeners = f"CLIENT://127.0.0.1:{broker.port}"
-        settings = {
-            "broker.id": str(broker.id),
-            "log.dirs": str(broker.directory / "data"),
-            "listener.security.protocol.map": f"CLIENT:{self.security.protocol}"
-            f",{BETWEEN_BROKERS}:PLAINTEXT",
-            "inter.broker.listener.name": BETWEEN_BROKERS,
-            "listeners": f"{listeners},{BETWEEN_BROKERS}://127.0.0.1:0",
-            **_DEFAULTS,
-        }
-        if count > 1:
-            wanted, enough = str(min(3, count)), str(min(2, count - 1))
-            settings |= _CLUSTER_DEFAULTS
-            settings |= {
-                "metadata.keeper.socket": str(_keeper_socket(self.directory / "store")),
-                "default.replication.factor": wanted,
-                "offsets.topic.replication.factor": wanted,
-                "transaction.state.log.replication.factor": wanted,
-                "share.coordinator.state.topic.replication.factor": wanted,
-                "min.insync.replicas": enough,
-                "transaction.state.log.min.isr": enough,
-                "share.coordinator.state.topic.min.isr": enough,
-            }
+        settings = settings_of_broker(
+            broker.id, broker.directory, port=broker.port, protocol=self.security.protocol
+        )
+        if len(self.brokers) > 1:
+            settings |= settings_of_cluster(len(self.brokers), self._store_directory)
         return settings | self.security.broker_settings(self.directory) | self._given
 
     def _decide(self, process: HostedProcess, frame: Frame) -> None:
@@ -483,12 +452,6 @@ def _unless_ended(broker: Broker) -> Iterator[None]:
             raise
 
 
-def _keeper_socket(directory: Path) -> Path:
-    from millstream.keeper.socket_path import socket_in
-
-    return socket_in(directory)
-
-
 def start_kafka(
     brokers: int = 1,
     *,
@@ -507,6 +470,3 @@ def start_kafka(
 def namespace_of(text: str) -> str:
     """Return a text as the beginning of a topic's name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:120]
-
-
-__all__ = ["STORE", "Kafka", "KafkaError", "namespace_of", "start_kafka"]

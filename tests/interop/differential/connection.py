@@ -63,10 +63,6 @@ class RawConnection:
             parts += part
         return bytes(parts)
 
-    def finish_sending(self) -> None:
-        """Tell the broker that nothing more will come, as a program that ends does."""
-        self._socket.shutdown(socket.SHUT_WR)
-
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()

@@ -21,7 +21,6 @@ from tests.interop.clients.mixed_group import (
     Librdkafka,
     LibrdkafkaByHeartbeats,
     Member,
-    Ours,
     OursByHeartbeats,
     committed,
     wait_for,
@@ -57,13 +56,6 @@ class PatientLibrdkafka(Librdkafka):
     """A classic member that outlives the time between two brokers."""
 
     def settings(self) -> dict[str, str | int | float | bool]:
-        return super().settings() | {"session.timeout.ms": CLASSIC_SESSION_MS}
-
-
-class PatientOurs(Ours):
-    """Ours, likewise."""
-
-    def settings(self) -> dict[str, object]:
         return super().settings() | {"session.timeout.ms": CLASSIC_SESSION_MS}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.config.broker import BrokerConfig
-from millstream.config.topic import TopicConfig, default_topic_config, validate
+from millstream.config.topic import TopicConfig, validate
 from millstream.model.errors import ConfigError
 
 
@@ -79,7 +79,7 @@ def test_contradictions_are_refused(overrides: dict[str, str], message: str) -> 
 
 
 def test_defaults_contradict_nothing() -> None:
-    validate(default_topic_config())
+    validate(TopicConfig())
 
 
 def test_a_config_does_not_change() -> None:
@@ -92,9 +92,8 @@ def test_a_config_does_not_change() -> None:
         config.no_such = 1  # type: ignore[attr-defined]
 
 
-def test_a_config_is_small_and_the_default_is_shared() -> None:
+def test_a_config_is_small() -> None:
     assert not hasattr(TopicConfig(), "__dict__")
-    assert default_topic_config() is default_topic_config()
 
 
 def test_the_internal_segment_size_counts_first() -> None:

@@ -5,10 +5,11 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.arrow_batches import encode_columns
 
 from millstream.model.errors import CorruptLogError
 from millstream.records.arrow_decoder import decode_arrow, decode_arrow_pieces
-from millstream.records.arrow_encoder import ArrowRows, encode_columns, encode_rows
+from millstream.records.arrow_encoder import ArrowRows, encode_rows
 from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchOptions, encode_batch
 from millstream.records.columns import decode_columns

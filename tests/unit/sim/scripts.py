@@ -46,6 +46,7 @@ from millstream.runtime.controlling.replica_control import Move
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partition_requests import delete_records_before
+from millstream.sim.admin_requests import move_log
 from millstream.sim.checkers import Entry, entries
 from millstream.sim.clients import PRODUCE_VERSION
 from millstream.sim.cluster import Report, SimCluster
@@ -1050,7 +1051,7 @@ def a_replica_moves_in_every_role(cluster: SimCluster) -> list[str]:
     before = partition.log.log_directory
     wanted = next(each for each in cluster.directories if each != before)
     cluster.move_ms = cluster.lives[first].offload.move_ms = NEVER_MS
-    cluster.move_log(first, 0, wanted)
+    move_log(cluster, first, 0, wanted)
     if not cluster.until(lambda: bool(list(cluster.lives[first].log_manager.future_logs)), 1_000):
         return ["a follower does not begin to move"]
     elect_preferred(cluster, controller)

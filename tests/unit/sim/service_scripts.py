@@ -40,6 +40,7 @@ from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.runtime.membership.isr_proposals import IsrProposals
 from millstream.runtime.replicas.isr_updates import IsrProposal
 from millstream.runtime.replicas.readable_bytes import MAX_BATCHES
+from millstream.sim.admin_requests import move_log
 from millstream.sim.clients import PRODUCE_VERSION, Producer
 from millstream.sim.cluster import SimCluster
 from millstream.sim.workload import TOPIC
@@ -87,7 +88,7 @@ def leader_of_two(cluster: SimCluster) -> tuple[int, int, int]:
 def lie_together(cluster: SimCluster, number: int, first: int, second: int) -> None:
     """Move a broker's replica of the second partition to the log directory of the first."""
     wanted = replica(cluster, number, index=first).log.log_directory
-    cluster.move_log(number, second, wanted)
+    move_log(cluster, number, second, wanted)
     assert cluster.until(
         lambda: replica(cluster, number, index=second).log.log_directory == wanted, 10_000
     )

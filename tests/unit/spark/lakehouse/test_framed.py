@@ -25,14 +25,14 @@ from millstream.schemas.schema import (
     SchemaKey,
     SchemaType,
 )
-from millstream.schemas.values import ValueDecoder
+from millstream.schemas.values import ValueDecoder, definition_of
 from millstream.spark.lakehouse.formats import Decoded, FormatSpec, framed, make_format
 from millstream.spark.lakehouse.formats.avro import AvroFormat
 from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
 from millstream.spark.lakehouse.formats.framed_keys import key_type
 from millstream.spark.lakehouse.formats.frames import read_frames
 from millstream.spark.lakehouse.formats.raw import HEADERS, RAW_COLUMNS
-from millstream.spark.lakehouse.formats.registered import columns_of_schema, definition
+from millstream.spark.lakehouse.formats.registered import columns_of, definition
 from millstream.spark.lakehouse.registered_columns import columns_of_records, newest_columns
 
 ID = "id"
@@ -388,7 +388,7 @@ def test_descriptors_in_base64_are_read_as_texts_are() -> None:
     from millstream.schemas.registry import SchemaRegistry
 
     found = SchemaRegistry(registry).schema(1)
-    assert columns_of_schema(found) == pa.schema([("at", TIMESTAMP)])
+    assert columns_of(definition_of(found)) == pa.schema([("at", TIMESTAMP)])
     assert key_type(definition(SchemaRegistry(registry), 1, (0,), "protobuf")) == pa.struct(
         [("at", TIMESTAMP)]
     )
@@ -404,4 +404,4 @@ def test_descriptors_in_base64_are_read_as_texts_are() -> None:
 )
 def test_a_json_schema_that_is_none(text: str) -> None:
     with pytest.raises(ConfigError, match="not a JSON Schema"):
-        columns_of_schema(CompleteSchema(SchemaType.JSON, text))
+        columns_of(definition_of(CompleteSchema(SchemaType.JSON, text)))

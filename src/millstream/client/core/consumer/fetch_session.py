@@ -98,11 +98,6 @@ class FetchSession:
         """Return the topic that was requested by this id."""
         return self._names.get(topic_id)
 
-    def offset_of(self, topic_partition: TopicPartition) -> Offset | None:
-        """Return the last fetch offset of a partition, None if it was not requested."""
-        target = self._targets.get(topic_partition)
-        return None if target is None else target.offset
-
     def on_answer(self, error: ErrorCode, session_id: int) -> bool:
         """Handle the session fields of a response; False if its partitions must not be used."""
         if error is not ErrorCode.NONE:

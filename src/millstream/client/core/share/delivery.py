@@ -95,11 +95,6 @@ class ShareDelivery(Generic[K, V]):
         self._held: dict[Source, _Held[K, V]] = {}
         self._ready: deque[_Ready[K, V]] = deque()
 
-    @property
-    def held_count(self) -> int:
-        """The delivered records that were not acknowledged and taken away."""
-        return sum(len(each.records) for each in self._held.values())
-
     def clear(self) -> None:
         """Forget everything: the acquisitions have been given up."""
         self._held.clear()

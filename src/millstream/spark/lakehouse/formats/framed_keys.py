@@ -29,7 +29,6 @@ from millstream.spark.lakehouse.formats.format import (
 )
 from millstream.spark.lakehouse.formats.frames import Framed, read_frames
 from millstream.spark.lakehouse.formats.registered import (
-    KINDS,
     NotThisSchemaError,
     definition,
 )
@@ -113,11 +112,6 @@ class FramedKeys:
             raise NotThisSchemaError(
                 f"{named(group.key)} is {own}, which the column _key, {self._type}, does not hold"
             )
-
-
-def is_framed_key(kind: str) -> bool:
-    """Tell whether an option ``key`` is of keys that name their schemas."""
-    return kind in KINDS
 
 
 def key_type(found: Definition) -> pa.DataType:

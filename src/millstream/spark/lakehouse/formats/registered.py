@@ -8,8 +8,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from millstream.model.errors import ConfigError
-from millstream.schemas.complete import CompleteSchema
 from millstream.schemas.registry import RegistryPlace, SchemaRegistry, StaticSchemas
 from millstream.schemas.schema import (
     InvalidSchemaError,
@@ -79,14 +77,6 @@ def columns_of(found: Definition) -> pa.Schema:
     from millstream.spark.lakehouse.formats import json_schema
 
     return json_schema.columns_of(found.schema)
-
-
-def columns_of_schema(schema: CompleteSchema) -> pa.Schema:
-    """Return the columns of a schema, of a Protobuf file those of its first message."""
-    try:
-        return columns_of(definition_of(schema))
-    except InvalidSchemaError as error:
-        raise ConfigError(str(error)) from None
 
 
 def reading(spec: FormatSpec, found: Definition) -> FormatSpec:
