@@ -97,8 +97,9 @@ def _sql(statement: str, form: str, wanted: int | None, **source: str) -> Callab
 def _to_pandas(bootstrap: str, records: int) -> None:
     counts = pd.Series(dtype="int64")
     left = records
-    settings = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest"}
-    with Consumer[bytes, bytes](**settings) as consumer:
+    with Consumer[bytes, bytes](
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest"
+    ) as consumer:
         consumer.assign([each.topic_partition for each in consumer.partitions_for(TOPIC)])
         while left > 0:
             frame = consumer.to_pandas(min(POLL_RECORDS, left), POLL_S, columns=["value"])

@@ -90,9 +90,14 @@ def _round(count: int) -> dict[str, float]:
     timed("start", start)
     assert kafka is not None
     timed("record", lambda: _record(kafka))
-    timed("again", lambda: (kafka.broker(0).kill(), kafka.broker(0).start()))
+    timed("again", lambda: _kill_and_start(kafka))
     timed("end", kafka.close)
     return found
+
+
+def _kill_and_start(kafka: Kafka) -> None:
+    kafka.broker(0).kill()
+    kafka.broker(0).start()
 
 
 def _record(kafka: Kafka) -> None:

@@ -59,16 +59,11 @@ def observe(view: ClusterView, failure: Failure) -> Seen:
     bootstrap = addresses(view.nodes)
     partition, victim = _choose(view, failure)
     epoch = view.leader_epoch(TOPIC, partition)
-    happen = {
-        Failure.SHORT_PAUSE: lambda trickle: _pause(view, victim, trickle, SHORT_PAUSE_S),
-        Failure.LONG_PAUSE: lambda trickle: _pause(view, victim, trickle, LONG_PAUSE_S),
-        Failure.ROLLING: lambda trickle: _restart_all(view, trickle),
-    }.get(failure, lambda trickle: _kill(view, victim, trickle))
     with WriteTrickle(bootstrap, TOPIC, partition, partitions=PARTITIONS) as trickle:
         trickle.wait_for_answer(0.0)
         time.sleep(CALM_S)
         begun = time.perf_counter()
-        first_s = happen(trickle)
+        first_s = _bring_about(failure, view, victim, trickle)
         time.sleep(CALM_S)
     _check(trickle)
     view.wait_until(lambda: view.is_whole(TOPIC), "all replicas are in sync again")
@@ -97,6 +92,17 @@ def _choose(view: ClusterView, failure: Failure) -> tuple[int, int]:
 def _check(trickle: Trickle) -> None:
     if trickle.failure is not None:
         raise trickle.failure
+
+
+def _bring_about(failure: Failure, view: ClusterView, victim: int, trickle: Trickle) -> float:
+    """Let a failure happen, and return after how many seconds the first write was answered."""
+    if failure is Failure.SHORT_PAUSE:
+        return _pause(view, victim, trickle, SHORT_PAUSE_S)
+    if failure is Failure.LONG_PAUSE:
+        return _pause(view, victim, trickle, LONG_PAUSE_S)
+    if failure is Failure.ROLLING:
+        return _restart_all(view, trickle)
+    return _kill(view, victim, trickle)
 
 
 def _kill(view: ClusterView, victim: int, trickle: Trickle) -> float:

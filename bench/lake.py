@@ -279,7 +279,8 @@ class LakeRow:
             if each.subject != subject or each.seconds is None:
                 continue
             if self.told:
-                return statistics.median(one[self.told] for one in each.answers) / self.amount
+                told = [float(one[self.told]) for one in each.answers]
+                return statistics.median(told) / self.amount
             return self.amount / each.seconds if self.amount else each.seconds
         return None
 

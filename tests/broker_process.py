@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import psutil
 
@@ -154,9 +154,10 @@ class BrokerProcess:
 
     def _children(self) -> list[psutil.Process]:
         try:
-            return psutil.Process(self.process.pid).children(recursive=True)
+            found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
+        return found
 
     def _forget(self) -> int:
         process, self._process = self.process, None
@@ -164,7 +165,7 @@ class BrokerProcess:
             process.stdout.close()
         return process.wait()
 
-    def __enter__(self) -> BrokerProcess:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kazoo.client import KazooClient
 from tests.link_proxy import ZOOKEEPER, LinkProxy, Links, LocalLinkProxy
@@ -154,7 +154,7 @@ class KeeperProcess:
             name="a test",
         )
 
-        async def filled(outcome: Deferred[object]) -> None:
+        async def filled(outcome: Deferred[Any]) -> None:
             while not outcome.done:
                 await asyncio.sleep(0.002)
 

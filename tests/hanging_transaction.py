@@ -54,6 +54,8 @@ def committed(bootstrap: str, topic: str) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     while (message := consumer.poll(30)) is not None and not message.error():
-        found.append(message.value().decode())
+        value = message.value()
+        assert value is not None
+        found.append(value.decode())
     consumer.close()
     return found

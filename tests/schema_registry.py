@@ -98,10 +98,10 @@ class RegistryServer:
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         match [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]:
-            case ["schemas", "ids", number]:
-                return self._schema(int(number))
-            case ["schemas", "guids", guid]:
-                return self._schema(self.guids.get(guid, -1))
+            case ["schemas", "ids", text]:
+                return self._schema(int(text))
+            case ["schemas", "guids", text]:
+                return self._schema(self.guids.get(text, -1))
             case ["subjects", subject, "versions"] if method == "POST":
                 number = self.register(
                     subject,

@@ -38,7 +38,8 @@ class Hostile:
     @property
     def is_what_it_seems(self) -> bool:
         """True where OpenSSL finds its own object there."""
-        return self._openssl.SSL_version(self._pointer) == _VERSIONS[self._client.version() or ""]
+        version = self._openssl.SSL_version(self._pointer)
+        return bool(version == _VERSIONS[self._client.version() or ""])
 
     def ask_for_new_keys(self) -> None:
         """Send a KeyUpdate that asks for one in return (TLS 1.3)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from millstream.client.errors import (
     ProducerFencedError,
 )
 
-FETCHES = ({"max_partition_fetch_bytes": 1}, {})
+FETCHES: tuple[dict[str, Any], ...] = ({"max_partition_fetch_bytes": 1}, {})
 """Settings of consumers with small and with large fetches."""
 
 
@@ -128,7 +129,7 @@ async def copy_async(bootstrap: str, source: str, target: str, count: int) -> No
                         next_offsets, consumer.group_metadata()
                     )
                     if number % 3 == 0:
-                        {}["aborts"]
+                        raise KeyError("aborts")
             if number % 3 == 0:
                 for place in next_offsets:
                     first = min(r.offset for r in records if r.topic_partition == place)

@@ -80,7 +80,7 @@ def _read_pe(data: bytes) -> Library:
     (optional_size,) = struct.unpack_from("<H", data, header + 20)
     optional = header + 24
     (directory,) = struct.unpack_from("<I", data, optional + 112)  # of PE32+
-    sections = [
+    sections: list[tuple[int, int, int, int]] = [
         struct.unpack_from("<IIII", data, optional + optional_size + i * 40 + 8)
         for i in range(count)
     ]

@@ -18,6 +18,7 @@ import time
 from typing import Final, TypeVar
 
 from millstream.client import Producer
+from millstream.model.topic import TopicId
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages import initialize_share_group_state as initialize
@@ -89,7 +90,7 @@ class Member(threading.Thread):
             self._done.over.set()
 
     def _fetch(self) -> None:
-        topic_id = bytes.fromhex(str(self._spec["topic_id"]))
+        topic_id = TopicId(bytes.fromhex(str(self._spec["topic_id"])))
         partitions = range(int(str(self._spec["partitions"])))
         acquired: dict[int, list[tuple[int, int]]] = {index: [] for index in partitions}
         epoch = 0
@@ -171,7 +172,7 @@ def fill(spec: dict[str, object]) -> None:
 
 def begin_group(connection: Connection, spec: dict[str, object]) -> None:
     """Set where the group starts, once the topic of states is there."""
-    topic_id = bytes.fromhex(str(spec["topic_id"]))
+    topic_id = TopicId(bytes.fromhex(str(spec["topic_id"])))
     request = initialize.InitializeShareGroupStateRequest(
         group_id=str(spec["group"]),
         topics=[

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import TracebackType
+from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -52,7 +53,7 @@ class Trickle(ABC):
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="trickle", daemon=True)
 
-    def __enter__(self) -> Trickle:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -112,7 +112,7 @@ class ConsumerGroupCluster(ReaderCluster):
     def _beat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         self.expire()
         if request.member_epoch < 0:
-            return self._leave(request)
+            return self._end_member(request)
         member = self._member(request)
         member.seen_ms = self.loop.now_ms()
         before = (member.names, member.expression)
@@ -171,7 +171,7 @@ class ConsumerGroupCluster(ReaderCluster):
                 raise KafkaError(ErrorCode.FENCED_MEMBER_EPOCH)
         return member
 
-    def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    def _end_member(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         member = self.members.get(request.member_id)
         if member is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -337,7 +337,7 @@ class ConsumerGroupCluster(ReaderCluster):
         )
         return OffsetFetchResponse(groups=[row])
 
-    def _metadata_by_id(self, broker: TwinBroker, request: Request) -> Response:
+    def _metadata_by_id(self, broker: TwinBroker, request: Request) -> Response | None:
         """Metadata of topics by id, as brokers answer from version 12 on."""
         assert isinstance(request, MetadataRequest)
         if not request.topics or request.topics[0].name is not None:

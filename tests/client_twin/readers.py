@@ -24,7 +24,6 @@ from millstream.model.topic import ZERO_TOPIC_ID, TopicId, TopicPartition
 from millstream.protocol.headers import RequestHeader
 from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.fetch import (
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -58,9 +57,7 @@ from millstream.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from millstream.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset as EpochRow,
-)
-from millstream.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
@@ -72,8 +69,6 @@ from millstream.records.record import read_records
 from millstream.records.rows import encode_rows
 
 LONG_POLL_MS = 300.0
-
-assert EpochEndOffset is not EpochRow
 
 
 @dataclass
@@ -383,7 +378,7 @@ class ReaderCluster(TwinCluster):
             rows = []
             for each in asked.partitions:
                 error, row = self._led(broker, topic, each.partition)
-                answer = EpochRow(error_code=error.code, partition=each.partition)
+                answer = EpochEndOffset(error_code=error.code, partition=each.partition)
                 if row is not None:
                     answer.leader_epoch, answer.end_offset = _end_of_epoch(row, each.leader_epoch)
                 rows.append(answer)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from tests.client_twin.loop import TwinLoop
 from tests.client_twin.sharing import ShareCluster
 
@@ -13,7 +16,7 @@ from millstream.client.core.share.core import ShareConsumerCore
 from millstream.client.core.share.delivery import ShareDelivery
 from millstream.client.core.share.record import ShareRecord
 from millstream.client.core.share.settings import ShareConsumerSettings
-from millstream.model.deferred import spawn
+from millstream.model.deferred import Deferred, spawn
 
 Records = list[ShareRecord[bytes, bytes]]
 
@@ -83,8 +86,8 @@ class TwinShareMember:
         acknowledged = self.delivery.take_acknowledged(accept_rest=False)
         await self._drive(self.core.close(acknowledged, timeout_ms))
 
-    async def _drive(self, coroutine: object) -> None:
-        target = spawn(coroutine)  # type: ignore[arg-type]
+    async def _drive(self, coroutine: Coroutine[Deferred[Any], Any, Any]) -> None:
+        target = spawn(coroutine)
         while True:
             call = await self.core.user.serve(target)
             if call is None:
