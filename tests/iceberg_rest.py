@@ -9,28 +9,28 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from bench.peers.maven import JarsMissingError, cached, copied_jars
 from tests.object_store import BUCKET, S3Server
 from tests.waiting import wait_until
 
 _ICEBERG: Final = "1.10.0"
-_JARS: Final = Path("~/.cache/millstream").expanduser() / f"iceberg-rest-s3-{_ICEBERG}"
+_JARS: Final = cached(f"iceberg-rest-s3-{_ICEBERG}")
 _DEPENDENCIES: Final = (
     f"org.apache.iceberg:iceberg-open-api:{_ICEBERG}:test-fixtures",
-    f"org.apache.iceberg:iceberg-core:{_ICEBERG}:",
+    f"org.apache.iceberg:iceberg-core:{_ICEBERG}",
     f"org.apache.iceberg:iceberg-core:{_ICEBERG}:tests",
-    f"org.apache.iceberg:iceberg-aws:{_ICEBERG}:",
-    f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}:",
-    "org.apache.hadoop:hadoop-client-api:3.4.1:",
-    "org.apache.hadoop:hadoop-client-runtime:3.4.1:",
-    "org.eclipse.jetty:jetty-servlet:11.0.25:",
-    "org.eclipse.jetty:jetty-server:11.0.25:",
-    "org.xerial:sqlite-jdbc:3.50.3.0:",
-    "org.slf4j:slf4j-simple:2.0.17:",
+    f"org.apache.iceberg:iceberg-aws:{_ICEBERG}",
+    f"org.apache.iceberg:iceberg-aws-bundle:{_ICEBERG}",
+    "org.apache.hadoop:hadoop-client-api:3.4.1",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+    "org.eclipse.jetty:jetty-servlet:11.0.25",
+    "org.eclipse.jetty:jetty-server:11.0.25",
+    "org.xerial:sqlite-jdbc:3.50.3.0",
+    "org.slf4j:slf4j-simple:2.0.17",
 )
 _MAIN: Final = "org.apache.iceberg.rest.RESTCatalogServer"
 _PORT: Final = re.compile(r"Started ServerConnector.*:(\d+)}")
@@ -54,6 +54,10 @@ class RestCatalogServer:
         java = shutil.which("java")
         if java is None:
             raise RestCatalogMissingError("no java")
+        try:
+            jars = copied_jars(_JARS, _DEPENDENCIES)
+        except JarsMissingError as error:
+            raise RestCatalogMissingError(str(error)) from error
         environment = {
             **os.environ,
             "CATALOG_REST_PORT": "0",
@@ -74,7 +78,7 @@ class RestCatalogServer:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._log = (self._directory / "server.log").open("w+")
         self._process = subprocess.Popen(
-            [java, *flags, "-cp", f"{_jars()}/*", _MAIN],
+            [java, *flags, "-cp", f"{jars}/*", _MAIN],
             env=environment,
             stdout=self._log,
             stderr=subprocess.STDOUT,
@@ -109,38 +113,3 @@ class RestCatalogServer:
 
     def _text(self) -> str:
         return (self._directory / "server.log").read_text()
-
-
-def _jars() -> Path:
-    if _JARS.is_dir():
-        return _JARS
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise RestCatalogMissingError(f"{_JARS} is not there, and Maven is not either")
-    _JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_JARS.parent) as directory:
-        (Path(directory) / "pom.xml").write_text(_project())
-        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RestCatalogMissingError(done.stdout[-2_000:])
-        if not _JARS.is_dir():
-            (Path(directory) / "jars").rename(_JARS)
-    return _JARS
-
-
-def _project() -> str:
-    entries = ""
-    for each in _DEPENDENCIES:
-        group, name, version, classifier = each.split(":")
-        entries += (
-            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
-            f"<version>{version}</version>"
-            + (f"<classifier>{classifier}</classifier>" if classifier else "")
-            + "</dependency>"
-        )
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>tests</groupId><artifactId>rest</artifactId><version>1</version>"
-        f"<dependencies>{entries}</dependencies></project>"
-    )

@@ -9,25 +9,20 @@ import json
 import shutil
 import socket
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from bench.peers.maven import JarsMissingError, cached, copied_jars
 from tests.object_store import BUCKET, S3Server
 from tests.waiting import wait_until
 
 _VERSION: Final = "0.6.0"
-_JARS: Final = Path("~/.cache/millstream").expanduser() / f"unitycatalog-{_VERSION}"
+_JARS: Final = cached(f"unitycatalog-{_VERSION}")
 _MAIN: Final = "io.unitycatalog.server.UnityCatalogServer"
-_POM: Final = (
-    '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-    "<groupId>tests</groupId><artifactId>unity</artifactId><version>1</version><dependencies>"
-    "<dependency><groupId>io.unitycatalog</groupId><artifactId>unitycatalog-server</artifactId>"
-    f"<version>{_VERSION}</version></dependency></dependencies></project>"
-)
+_SERVER: Final = f"io.unitycatalog:unitycatalog-server:{_VERSION}"
 _LOG4J: Final = """
 rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -58,7 +53,10 @@ class UnityServer:
         java = shutil.which("java")
         if java is None:
             raise UnityMissingError("no java")
-        jars = _jars()
+        try:
+            jars = copied_jars(_JARS, (_SERVER,))
+        except JarsMissingError as error:
+            raise UnityMissingError(str(error)) from error
         (self._directory / "etc" / "conf").mkdir(parents=True)
         for name, text in {
             "server.properties": self._properties(),
@@ -149,22 +147,3 @@ def _two_ports() -> int:
             except (OSError, OverflowError):
                 continue
             return port
-
-
-def _jars() -> Path:
-    if _JARS.is_dir():
-        return _JARS
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise UnityMissingError(f"{_JARS} is not there, and Maven is not either")
-    _JARS.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_JARS.parent) as directory:
-        (Path(directory) / "pom.xml").write_text(_POM)
-        command = [maven, "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
-        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
-        if done.returncode:
-            reason = "".join(done.stdout.splitlines(keepends=True)[:2])
-            raise UnityMissingError(f"the server of Unity Catalog cannot be had: {reason[-500:]}")
-        if not _JARS.is_dir():
-            (Path(directory) / "jars").rename(_JARS)
-    return _JARS

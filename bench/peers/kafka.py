@@ -20,7 +20,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 import uuid
 from collections.abc import Mapping
@@ -28,11 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from bench.peers.maven import JarsMissingError, cached, copied_jars
+
 VERSION = "4.3.0"
 NODE_ID = 1
 JVM_FLAGS = ("-Xms1G", "-Xmx1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 START_TIMEOUT_S = 300.0
-MAVEN_TIMEOUT_S = 900.0
 
 # What a single node needs; everything else stays at Kafka's own default.
 SINGLE_NODE_SETTINGS = {
@@ -47,17 +47,16 @@ SINGLE_NODE_SETTINGS = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>millstream.bench</groupId><artifactId>kafka</artifactId><version>1</version>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
-      <version>{VERSION}</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId>
-      <version>{VERSION}</version></dependency>
-  </dependencies>
-</project>
-"""
+JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", f"org.apache.kafka:kafka-tools:{VERSION}")
+# Connect with its file connectors, MirrorMaker and the examples of Kafka Streams. Every download
+# of Kafka has them too.
+PROGRAMS = (
+    *(
+        f"org.apache.kafka:{name}:{VERSION}"
+        for name in ("connect-file", "connect-mirror", "kafka-streams-examples")
+    ),
+    "org.slf4j:slf4j-simple:1.7.36",
+)
 
 
 class KafkaNotFoundError(Exception):
@@ -101,8 +100,17 @@ class KafkaInstall:
 
 def find_kafka(*, allow_maven: bool = True) -> KafkaInstall:
     """Return the Kafka to run; raises `KafkaNotFoundError` with the reason where there is none."""
+    return _find(f"kafka-{VERSION}", JARS, allow_maven=allow_maven)
+
+
+def find_kafka_programs() -> KafkaInstall:
+    """Return Connect, MirrorMaker and Kafka Streams; raises `KafkaNotFoundError`."""
+    return _find(f"kafka-programs-{VERSION}", PROGRAMS, allow_maven=True)
+
+
+def _find(name: str, jars: tuple[str, ...], *, allow_maven: bool) -> KafkaInstall:
     java, java_version = _find_java()
-    libs = _find_libs(allow_maven=allow_maven)
+    libs = _find_libs(name, jars, allow_maven=allow_maven)
     return KafkaInstall(libs, java, _version_of(libs), java_version)
 
 
@@ -118,44 +126,17 @@ def _find_java() -> tuple[Path, str]:
     return Path(found), match[1]
 
 
-def _find_libs(*, allow_maven: bool) -> Path:
+def _find_libs(name: str, jars: tuple[str, ...], *, allow_maven: bool) -> Path:
     home = os.environ.get("KAFKA_HOME")
     if home:
         libs = Path(home) / "libs"
         if not any(libs.glob("kafka_*.jar")):
             raise KafkaNotFoundError(f"KAFKA_HOME has no libs/kafka_*.jar: {home}")
         return libs
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
-    libs = cache / f"kafka-{VERSION}" / "libs"
-    if libs.is_dir():
-        return libs
-    maven = shutil.which("mvn") if allow_maven else None
-    if maven is None:
-        raise KafkaNotFoundError("KAFKA_HOME is not set and Maven is not on the path")
-    _copy_dependencies(maven, libs)
-    return libs
-
-
-def _copy_dependencies(maven: str, libs: Path) -> None:
-    """Let Maven put the jars beside `libs`, then rename: a broken download leaves no cache."""
-    libs.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=libs.parent) as directory:
-        pom = Path(directory) / "pom.xml"
-        pom.write_text(POM, encoding="utf-8")
-        jars = Path(directory) / "libs"
-        goal = "dependency:copy-dependencies"
-        answer = subprocess.run(
-            [maven, "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={jars}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=MAVEN_TIMEOUT_S,
-            check=False,
-        )
-        if answer.returncode != 0:
-            last_line = (answer.stdout + answer.stderr).strip().splitlines()[-1:]
-            raise KafkaNotFoundError(f"Maven could not copy Kafka's jars: {' '.join(last_line)}")
-        jars.rename(libs)
+    try:
+        return copied_jars(cached(name) / "libs", jars, allow_maven=allow_maven)
+    except JarsMissingError as error:
+        raise KafkaNotFoundError(f"KAFKA_HOME is not set, and {error}") from error
 
 
 def _version_of(libs: Path) -> str:
