@@ -1,16 +1,18 @@
-"""The recovery points, log starts and high watermarks of one log directory, and the checkpoints
-that hold them.
+"""The recovery points, log starts, high watermarks and first dirty offsets of one log directory,
+and the checkpoints that hold them.
 
 Everything in a log below its recovery point is on disk for certain, and after a crash recovery
 begins there. Below its log start nothing is kept; a log that is found to end before it begins anew
-there. Below its high watermark everything is committed, as far as the log goes. The files
-``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
-``replication-offset-checkpoint`` say so for all logs of the directory. A value that is too small
-costs time; one that is too large costs records: what a recovery point skips is never looked at,
-what lies below a log start is dropped, and below a high watermark consumers read what other
-replicas may not have, once a log that was cut (after an unclean election) has grown again. So a
-log that is cut back below what a file says, or made anew under its name, has that file written anew
-before anything else happens to it (Kafka: ``LogManager.truncateTo``, for recovery points).
+there. Below its high watermark everything is committed, as far as the log goes. Below its first
+dirty offset it is compacted. The files ``recovery-point-offset-checkpoint``,
+``log-start-offset-checkpoint``, ``replication-offset-checkpoint`` and ``cleaner-offset-checkpoint``
+say so for all logs of the directory. A value that is too small costs time; one that is too large
+costs records: what a recovery point skips is never looked at, what lies below a log start is
+dropped, below a high watermark consumers read what other replicas may not have, once a log that was
+cut (after an unclean election) has grown again, and below a first dirty offset a tombstone goes in
+time though the record that it deletes is there. So a log that is cut back below what a file says,
+or made anew under its name, has that file written anew before anything else happens to it (Kafka:
+``LogManager.truncateTo``, for recovery points and first dirty offsets).
 
 What a file says of a log, or will say once the writes that are planned have run, is the log's
 *claim*. :meth:`CheckpointClaims.lower` makes it due that a claim goes down;
@@ -27,6 +29,7 @@ from functools import partial
 from millstream.model.offsets import Offset
 from millstream.model.topic import TopicPartition
 from millstream.storage.checkpoint import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
     RECOVERY_POINTS,
@@ -154,15 +157,21 @@ class OffsetClaims:
 
 
 class CheckpointClaims:
-    """The three files of one log directory."""
+    """The four files of one log directory."""
 
-    __slots__ = ("_all", "high_watermarks", "log_starts", "recovery_points")
+    __slots__ = ("_all", "dirty_offsets", "high_watermarks", "log_starts", "recovery_points")
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self.recovery_points = OffsetClaims(file_system, f"{directory}/{RECOVERY_POINTS}")
         self.log_starts = OffsetClaims(file_system, f"{directory}/{LOG_START_OFFSETS}")
         self.high_watermarks = OffsetClaims(file_system, f"{directory}/{HIGH_WATERMARKS}")
-        self._all = (self.recovery_points, self.log_starts, self.high_watermarks)
+        self.dirty_offsets = OffsetClaims(file_system, f"{directory}/{CLEANER_OFFSETS}")
+        self._all = (
+            self.recovery_points,
+            self.log_starts,
+            self.high_watermarks,
+            self.dirty_offsets,
+        )
 
     def lower(self, topic_partition: TopicPartition, offset: Offset) -> bool:
         """Make it due that no file says more than ``offset`` of a log; False where none does

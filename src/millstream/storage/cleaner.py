@@ -35,6 +35,7 @@ from millstream.storage.directory import (
     CLEANED,
     LOG,
     OFFSET_INDEX,
+    SEGMENT_EXTENSIONS,
     TIME_INDEX,
     PartitionDirectory,
     SegmentLocation,
@@ -171,6 +172,15 @@ class Cleaning:
                 raise
             sources = [source.base_offset for source in group]
             return CleanedSegment(made.base_offset, made.size, group[-1].modified_ms, sources)
+
+    def discard(self, cleaned: CleanedSegment) -> None:
+        """Remove a group's output, which is not wanted any more, from where it was written: a topic
+        that was made anew under the name may lie there. Raises StorageError.
+        """
+        location = SegmentLocation(self._directory, cleaned.base_offset, CLEANED)
+        with self._failures():
+            for extension in SEGMENT_EXTENSIONS:
+                self._files.remove(location.path(extension))
 
     def sync_directory(self) -> None:
         """Flush the directory, so that the new names are durable. Raises StorageError."""

@@ -1,14 +1,13 @@
 """The file ``cleaner-offset-checkpoint`` of a log directory: the first dirty offset of each log.
 
-Its text is that of the other checkpoints (``checkpoint``). What it says is a hint: a log that does
-not stand in it, or where it cannot be right, is taken for dirty from its start. Kafka:
-``LogCleanerManager``.
+Its text is that of the other checkpoints (``checkpoint``), and it is written as they are
+(``LogDirectory.cleaner_checkpoint_plan``). A log that does not stand in it, or where it cannot be
+right, is taken for dirty from its start. Kafka: ``LogCleanerManager``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from millstream.model.errors import StorageError
 from millstream.model.offsets import Offset
@@ -16,10 +15,9 @@ from millstream.model.topic import TopicPartition
 from millstream.storage.checkpoint import (
     CLEANER_OFFSETS,
     CorruptCheckpointError,
-    format_offsets,
     parse_offsets,
 )
-from millstream.storage.files import FileSystem, read_file, replace_file
+from millstream.storage.files import FileSystem, read_file
 
 _log = logging.getLogger(__name__)
 
@@ -41,14 +39,3 @@ def read_cleaner_checkpoint(
         return {}
     except OSError as error:
         raise StorageError(log_directory, str(error)) from error
-
-
-def write_cleaner_checkpoint(
-    file_system: FileSystem, log_directory: str, offsets: Mapping[TopicPartition, Offset]
-) -> None:
-    """Write the file anew, flushed. Raises StorageError."""
-    path = f"{log_directory}/{CLEANER_OFFSETS}"
-    try:
-        replace_file(file_system, path, format_offsets(offsets).encode("utf-8"))
-    except OSError as error:
-        raise StorageError(log_directory, f"checkpoint failed: {error}") from error

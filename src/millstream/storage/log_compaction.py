@@ -89,7 +89,7 @@ def swap_in(log: Log, cleaned: CleanedSegment, now_ms: int) -> Swap:
     """Let the log read from the new segment. Readers of the old ones keep their open files.
 
     Raises CleaningAbortedError when the log has changed meanwhile: the caller then removes the
-    ``.cleaned`` files (:func:`discard`). Raises StorageError.
+    ``.cleaned`` files (``Cleaning.discard``). Raises StorageError.
     """
     local = log.local
     retired = [s for s in local.segments if s.base_offset in set(cleaned.sources)]
@@ -122,14 +122,6 @@ def finish_swap(swap: Swap, *, now_ms: int) -> None:
             local.environment.removals.add(due_ms, local.directory.parent, old.remove)
             if old.base_offset != swap.segment.base_offset:
                 log.producers.drop_snapshots([old.base_offset])
-    except OSError as error:
-        raise StorageError(log.log_directory, str(error)) from error
-
-
-def discard(log: Log, cleaned: CleanedSegment) -> None:
-    """Remove output that is not wanted any more. Raises StorageError."""
-    try:
-        _segment(log, cleaned, 0).remove()
     except OSError as error:
         raise StorageError(log.log_directory, str(error)) from error
 

@@ -81,6 +81,7 @@ class LogDirectory:
             self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
             self._claims.high_watermarks.found(self.high_watermarks)
             self.cleaned_up_to = self._read_offsets(CLEANER_OFFSETS)
+            self._claims.dirty_offsets.found(self.cleaned_up_to)
             self._take_marker()
         except BlockingIOError as error:
             raise StorageError(self.path, "another process is using this directory") from error
@@ -150,6 +151,24 @@ class LogDirectory:
                 write_points()
                 write_starts()
                 write_watermarks()
+            except OSError as error:
+                raise StorageError(self.path, f"checkpoint failed: {error}") from error
+
+        return write
+
+    def cleaner_checkpoint_plan(
+        self, dirty_offsets: Mapping[TopicPartition, Offset]
+    ) -> Callable[[], None]:
+        """Return a function, safe on another thread, that writes how far each log is compacted. The
+        function raises StorageError.
+        """
+        write_dirty_offsets = self._claims.dirty_offsets.plan(
+            self._with_left_alone(dirty_offsets, self.cleaned_up_to)
+        )
+
+        def write() -> None:
+            try:
+                write_dirty_offsets()
             except OSError as error:
                 raise StorageError(self.path, f"checkpoint failed: {error}") from error
 

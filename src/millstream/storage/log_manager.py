@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import ConfigError, ErrorCode, KafkaError, StorageError
+from millstream.model.offsets import Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.deletion import PendingRemovals
 from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
@@ -441,6 +442,12 @@ class LogManager:
                 job()
 
         return write
+
+    def cleaner_checkpoint_plan(
+        self, directory: str, dirty_offsets: Mapping[TopicPartition, Offset]
+    ) -> Callable[[], None]:
+        """Return the same for how far the logs of a directory that is online are compacted."""
+        return self._directories[directory].cleaner_checkpoint_plan(dirty_offsets)
 
     def checkpoint(self) -> None:
         """Write the checkpoints now. Raises StorageError."""

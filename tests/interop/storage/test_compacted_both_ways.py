@@ -25,10 +25,7 @@ from tests.unit.storage.support import NOW_MS, append_marker, close, create_log
 from millstream.config.topic import TopicConfig
 from millstream.model.topic import TopicPartition
 from millstream.records.compression import Codec
-from millstream.storage.cleaner_checkpoint import (
-    read_cleaner_checkpoint,
-    write_cleaner_checkpoint,
-)
+from millstream.storage.cleaner_checkpoint import read_cleaner_checkpoint
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import LocalFileSystem
 from millstream.storage.log import Log
@@ -217,8 +214,8 @@ def test_each_cleans_what_the_other_has_cleaned(node: KafkaNode) -> None:
     clean_all(log, 0, now_ms=now_ms, buffer_bytes=1 << 18)
     assert log.size < before / 5
     log.local.environment.removals.run_due(now_ms + 10**9)
+    manager.cleaner_checkpoint_plan(manager.directories[0], {TABLE: 8000})()
     manager.close()
-    write_cleaner_checkpoint(LocalFileSystem(), str(node.log_dir), {TABLE: 8000})
 
     # Kafka again: it serves what we left, takes up at our checkpoint, and cleans on.
     node.start()

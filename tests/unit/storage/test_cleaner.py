@@ -33,11 +33,9 @@ from millstream.records.compression import Codec
 from millstream.records.record import read_records
 from millstream.storage.cleanable import CleaningAbortedError, find_cleanable
 from millstream.storage.cleaner import Cleaning
-from millstream.storage.cleaner_checkpoint import write_cleaner_checkpoint
 from millstream.storage.environment import LogEnvironment
-from millstream.storage.files import LocalFileSystem
 from millstream.storage.log import Log
-from millstream.storage.log_compaction import discard, plan_cleaning, swap_in
+from millstream.storage.log_compaction import plan_cleaning, swap_in
 from millstream.storage.log_manager import LogManager
 
 DAY_MS = 86_400_000
@@ -351,7 +349,7 @@ def test_a_log_that_lost_segments_meanwhile_is_left_alone(tmp_path: Path) -> Non
     log.truncation.truncate_to(10, now_ms=NOW_MS)
     with pytest.raises(CleaningAbortedError):
         swap_in(log, cleaned, NOW_MS)
-    discard(log, cleaned)
+    cleaning.discard(cleaned)
     assert not [name for name in files_of(tmp_path) if name.endswith("16.log.cleaned")]
     assert [offset for offset, _ in read_values(log)] == list(range(10))
 
@@ -393,7 +391,7 @@ def test_gaps_outlast_the_policy_that_made_them(tmp_path: Path) -> None:
     log = logs.get_or_create(partition, TopicId(SEED), compacted(), now_ms=NOW_MS)
     for key in [b"old"] * 12 + [b"k%d" % n for n in range(12)] + [b"old"] + [b"end"] * 12:
         put(log, (key, b"v" * 60))
-    write_cleaner_checkpoint(LocalFileSystem(), str(tmp_path), {partition: clean(log)})
+    logs.cleaner_checkpoint_plan(str(tmp_path), {partition: clean(log)})()
     kept = offsets_of(log)
     assert kept[0] == 12
     log.abandon()

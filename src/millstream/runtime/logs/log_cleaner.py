@@ -31,10 +31,7 @@ from millstream.model.topic import TopicId, TopicPartition
 from millstream.runtime.logs.cleaner_throttle import CleanerThrottle
 from millstream.runtime.offload import Offload
 from millstream.storage.cleanable import CleanableRange, CleaningAbortedError, find_cleanable
-from millstream.storage.cleaner_checkpoint import (
-    read_cleaner_checkpoint,
-    write_cleaner_checkpoint,
-)
+from millstream.storage.cleaner_checkpoint import read_cleaner_checkpoint
 from millstream.storage.durability import NEVER_TRUNCATED
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
@@ -60,9 +57,13 @@ class _Job:
     ended: Deferred[None] = field(default_factory=Deferred)
 
     def check(self) -> None:
-        """Raise CleaningAbortedError once somebody has asked for it. Any thread."""
+        """Raise CleaningAbortedError once somebody has asked for it, or the topic is compacted no
+        more. Any thread.
+        """
         if self.is_aborted:
             raise CleaningAbortedError("aborted")
+        if not self.log.config.compacts:
+            raise CleaningAbortedError("the topic is compacted no more")
 
 
 class LogCleaner:
@@ -300,7 +301,11 @@ class LogCleaner:
         groups = await self._offload.run(lane, cleaning.build_map)
         for group in groups:
             cleaned = await self._offload.run(lane, partial(cleaning.clean_group, group))
-            await self._put_in_place(job, cleaned, cut_below=dirty.first_uncleanable_offset)
+            try:
+                await self._put_in_place(job, cleaned, cut_below=dirty.first_uncleanable_offset)
+            except CleaningAbortedError:
+                await self._offload.run(lane, partial(cleaning.discard, cleaned))
+                raise
             await self._offload.run(lane, cleaning.sync_directory)
         if self._is_another(job):
             raise CleaningAbortedError("the log is another one now")
@@ -322,17 +327,13 @@ class LogCleaner:
         )
 
     async def _put_in_place(self, job: _Job, cleaned: CleanedSegment, *, cut_below: Offset) -> None:
-        from millstream.storage.log_compaction import discard, finish_swap, swap_in
+        from millstream.storage.log_compaction import finish_swap, swap_in
 
         opened = job.log
-        if job.is_aborted or self._is_another(job) or opened.durability.truncated_to < cut_below:
-            discard(opened, cleaned)
+        is_other_log = self._is_another(job) or opened.durability.truncated_to < cut_below
+        if job.is_aborted or is_other_log or not opened.config.compacts:
             raise CleaningAbortedError("the log is not what it was")
-        try:
-            swap = swap_in(opened, cleaned, self._clock.now_ms())
-        except CleaningAbortedError:
-            discard(opened, cleaned)
-            raise
+        swap = swap_in(opened, cleaned, self._clock.now_ms())
         await self._offload.run(job.lane, swap.retire)
         finish_swap(swap, now_ms=self._clock.now_ms())
 
@@ -367,7 +368,7 @@ class LogCleaner:
             if opened.log_directory == directory
             and (offset := self._checkpoint_of(opened)) is not None
         }
-        write = partial(write_cleaner_checkpoint, self._environment.file_system, directory, offsets)
+        write = self._log_manager.cleaner_checkpoint_plan(directory, offsets)
         await self._offload.run("cleaner checkpoint", write)
 
     def _give_up(self, opened: Log, error: Exception) -> None:

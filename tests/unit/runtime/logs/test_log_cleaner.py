@@ -168,6 +168,31 @@ def test_a_log_that_is_cut_while_it_is_cleaned_stays_as_it_was_cut() -> None:
     assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_topic_that_is_compacted_no_more_keeps_what_the_cleaner_has_not_replaced(
+    steps: int,
+) -> None:
+    cleaned = Cleaned()
+    cleaned.site.create(**SMALL)
+    cleaned.write()
+    before = cleaned.offsets()
+    cleaned.offload.held = True
+    cleaned.cleaner.start()
+    for _ in range(steps):
+        cleaned.offload.release()
+    cleaned.site.show(**SMALL | {"cleanup_policy": "delete"})
+    if steps < 2:
+        assert cleaned.offsets() == before
+    reached = cleaned.offsets()
+    for _ in range(30):
+        cleaned.offload.release()
+    assert not cleaned.cleaner.busy
+    assert cleaned.offsets() == reached
+    assert not cleaned.cleaner.uncleanable
+    names = [entry.name for entry in cleaned.site.files.scan("/logs/t-0")]
+    assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
+
+
 def test_a_truncation_takes_the_checkpoint_back() -> None:
     cleaned = Cleaned(log_cleaner_backoff_ms="1000")
     cleaned.site.create(**SMALL)
@@ -178,6 +203,41 @@ def test_a_truncation_takes_the_checkpoint_back() -> None:
     assert cleaned.cleaner.first_dirty_offset(T0) == log.segment_base_offsets[-1]
     log.truncation.truncate_to(10, now_ms=cleaned.site.clock.now_ms())
     assert cleaned.cleaner.first_dirty_offset(T0) == 10
+
+
+def test_a_truncation_takes_the_checkpoint_back_on_disk_before_the_log_grows_again() -> None:
+    cleaned = Cleaned(log_cleaner_backoff_ms="1000")
+    cleaned.site.create(**SMALL)
+    cleaned.write()
+    cleaned.cleaner.start()
+    cleaned.site.clock.settle()
+    log = cleaned.site.partition().log
+    assert cleaned.checkpoint()[T0] > 10
+    log.truncation.truncate_to(10, now_ms=cleaned.site.clock.now_ms())
+    cleaned.write(count=40)
+    cleaned.site.restart()
+    cleaned.new_cleaner()
+    assert cleaned.checkpoint()[T0] == 10
+    cleaned.offload.held = True
+    cleaned.cleaner.start()
+    assert cleaned.cleaner.first_dirty_offset(T0) == 10, "what was written since is not clean"
+
+
+def test_a_topic_made_anew_is_dirty_on_disk_before_anything_is_written_to_it() -> None:
+    cleaned = Cleaned(log_cleaner_backoff_ms="1000")
+    cleaned.site.create(**SMALL)
+    cleaned.write()
+    cleaned.cleaner.start()
+    cleaned.site.clock.settle()
+    assert cleaned.checkpoint()[T0] > 0
+    cleaned.site.delete()
+    cleaned.site.create(topic_id=b"another topic id", **SMALL)
+    cleaned.write(count=40)
+    cleaned.site.restart()
+    cleaned.new_cleaner()
+    cleaned.offload.held = True
+    cleaned.cleaner.start()
+    assert not cleaned.cleaner.first_dirty_offset(T0)
 
 
 def test_a_topic_made_anew_under_the_same_name_is_dirty_from_its_start() -> None:
@@ -206,6 +266,27 @@ def test_a_topic_deleted_while_it_is_cleaned() -> None:
         cleaned.offload.release()
     assert not cleaned.cleaner.busy
     assert cleaned.site.failed_directories == []
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_topic_made_anew_while_the_one_before_is_cleaned_gets_nothing_of_it(steps: int) -> None:
+    """What lies there as ``.cleaned`` tells a start that the next replacement is unfinished."""
+    cleaned = Cleaned()
+    cleaned.site.create(**SMALL)
+    cleaned.write()
+    cleaned.offload.held = True
+    cleaned.cleaner.start()
+    for _ in range(steps):
+        cleaned.offload.release()
+    cleaned.site.delete()
+    cleaned.site.create(topic_id=b"another topic id", **SMALL)
+    cleaned.write()
+    for _ in range(5):
+        cleaned.offload.release()
+    assert not cleaned.cleaner.busy
+    assert cleaned.offsets() == list(range(30))
+    names = [entry.name for entry in cleaned.site.files.scan("/logs/t-0")]
+    assert not [name for name in names if name.endswith(".cleaned")]
 
 
 def test_a_log_that_moves_is_left_alone_and_takes_its_checkpoint_along() -> None:
