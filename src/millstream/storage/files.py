@@ -41,6 +41,8 @@ drops comes in runs of about half of that.
 _STATUS_BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system are."""
 
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 _NO_WAIT: Final = platform.NO_WAIT
 _ONE_BYTE: Final = (bytearray(1),)
 
@@ -273,7 +275,7 @@ class LocalFile:
 
     def sync(self) -> None:
         """Flush data and size, not the times."""
-        platform.flush_data(self._descriptor)
+        _flush(platform.flush_data, self._descriptor)
 
 
 class LocalFileSystem:
@@ -422,7 +424,7 @@ class LocalFileSystem:
         except FileNotFoundError:
             return
         try:
-            flush(descriptor)
+            _flush(flush, descriptor)
         finally:
             os.close(descriptor)
 
@@ -456,6 +458,18 @@ def _sync_threads() -> ThreadPoolExecutor:
 
 
 _volume_flush: Final = cache(platform.volume_flush)
+
+
+def _flush(flush: Callable[[int], None], descriptor: int) -> None:
+    """Flush a file. A volume that finds only now that it has no room (thinly provisioned, or of a
+    server) has lost what it had accepted: that is a failure of the disk, and not a full one.
+    """
+    try:
+        flush(descriptor)
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise OSError(errno.EIO, f"what was written is lost: {error.strerror}") from error
+        raise
 
 
 def _check_flushed(answer: int, directory: str) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.support import append
 
+from millstream import platform
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import StorageError
 from millstream.model.topic import TopicId, TopicPartition
@@ -166,6 +169,32 @@ def test_a_disk_that_was_full_keeps_what_it_took(tmp_path: Path, boot_id: Path) 
     manager.directory_failed(directory, lost_writes=False)
     manager = opened(tmp_path)
     assert read_continuity(FILES, manager) == 17
+    manager.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_volume_that_has_no_room_for_what_it_took_has_lost_it(
+    tmp_path: Path, boot_id: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A thinly provisioned volume, or a server's, finds that out with the flush."""
+
+    def flush_data(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    manager = opened(tmp_path)
+    write_trust(FILES, manager, 17)
+    log = manager.get_or_create(T0, TopicId(bytes(16)), TopicConfig(), now_ms=0)
+    append(log, b"v")
+    plan = log.flush_plan()
+    assert plan is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(platform, "flush_data", flush_data)
+        with pytest.raises(StorageError) as failed:
+            plan.run()
+    assert not failed.value.is_full
+    manager.directory_failed(log.log_directory, lost_writes=not failed.value.is_full)
+    manager = opened(tmp_path)
+    assert read_continuity(FILES, manager) is None
     manager.close()
 
 
