@@ -33,6 +33,7 @@ from millstream.protocol.messages.delete_records import (
 )
 from millstream.runtime.replicas.partition import Partition
 from millstream.runtime.replicas.partition_requests import delete_records_before
+from millstream.runtime.replicas.waiters import CommitCallback
 from millstream.runtime.services import Services
 
 NO_LOW_WATERMARK: Final = -1
@@ -96,6 +97,7 @@ class _Following:
     partition: Partition
     result: DeleteRecordsPartitionResult
     deleted: Deferred[KafkaError | None]
+    on_deleted: CommitCallback
 
 
 def _delete(
@@ -108,12 +110,13 @@ def _delete(
     except KafkaError as error:
         return _refused(index, error)
     deleted: Deferred[KafkaError | None] = Deferred()
-    partition.wait_until_deleted(log_start_offset, partial(_fill, deleted))
+    on_deleted = partial(_fill, deleted)
+    partition.wait_until_deleted(log_start_offset, on_deleted)
     result = DeleteRecordsPartitionResult(
         partition_index=index, low_watermark=log_start_offset, error_code=ErrorCode.NONE.code
     )
     if partition.has_followers:
-        following.append(_Following(partition, result, deleted))
+        following.append(_Following(partition, result, deleted, on_deleted))
     return result
 
 
@@ -147,6 +150,8 @@ async def _settled(
     ]
     for one in following:
         error = await one.deleted
+        if one.partition.leading is not None:
+            one.partition.leading.forget_deletion(one.on_deleted)
         one.result.low_watermark = one.partition.low_watermark
         if error is not None:
             one.result.error_code = error.error.code

@@ -175,6 +175,8 @@ class DelayedFetch:
                     await read
                 except StorageError as error:
                     self._partitions.storage_failed(error)
+            if self._cancelled:
+                await Deferred[None]()  # a fetch that parked now would wait for its whole time
             outcome = self._begin()
             await self._rest_of(outcome)
         return outcome

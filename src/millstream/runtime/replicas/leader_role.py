@@ -155,7 +155,7 @@ class LeaderRole:
         self._context = context
         self._session = context.sessions_lost
         self._durable_waiters = CommitWaiters()
-        self._deletions: list[tuple[Offset, CommitCallback]] = []
+        self._deletions: dict[CommitCallback, Offset] = {}
         self._readable = ReadableBytes()
         self._unanswered_since_ms: float | None = None
         self._end_error: KafkaError | None = None
@@ -239,8 +239,8 @@ class LeaderRole:
         """Lead no more: nothing that comes later counts."""
         self._end_error = error
         self._durable_waiters.fail(error)
-        deletions, self._deletions = self._deletions, []
-        for _, callback in deletions:
+        deletions, self._deletions = self._deletions, {}
+        for callback in deletions:
             tell(callback, error)
 
     # What writers ask
@@ -326,16 +326,18 @@ class LeaderRole:
         elif self._end_error is not None:
             callback(self._end_error)
         else:
-            self._deletions.append((offset, callback))
+            self._deletions[callback] = offset
+
+    def forget_deletion(self, callback: CommitCallback) -> None:
+        """Call back no more: who waited has been answered. Harmless for one that does not wait."""
+        self._deletions.pop(callback, None)
 
     def _release_deletions(self) -> None:
         low_watermark = self.low_watermark
-        waiting, self._deletions = self._deletions, []
-        for offset, callback in waiting:
+        for callback, offset in list(self._deletions.items()):
             if offset <= low_watermark:
+                self._deletions.pop(callback, None)
                 tell(callback, None)
-            else:
-                self._deletions.append((offset, callback))
 
     # What readers ask
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.memory_files import MemoryFile
 from tests.unit.runtime.replica_site import ClusterSite
 
 from millstream.handlers.fetch import handle
@@ -21,6 +22,7 @@ from millstream.protocol.messages.fetch import (
 from millstream.runtime.replicas import delayed_fetch
 from millstream.runtime.replicas.fetch_reader import FetchReader
 from millstream.runtime.replicas.fetch_sessions import PartitionFetch
+from millstream.storage.segment import Segment
 
 COUNT = 12
 SLICE = 5
@@ -161,6 +163,34 @@ def test_a_fetch_that_waits_leaves_with_its_peer(site: ClusterSite, count: int) 
     assert site.clock.timers_running == timers
     site.settle()
     assert not outcome.done
+
+
+@pytest.mark.parametrize("count", [1, COUNT])
+def test_a_fetch_whose_peer_goes_while_the_disk_is_read_waits_for_nothing(
+    site: ClusterSite, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    for number in range(count):
+        site[1].produce(topic=f"topic-{number}")
+    site.advance(1_000)
+    monkeypatch.setattr(MemoryFile, "is_cached", lambda self, position, size: False)
+    monkeypatch.setattr(Segment, "hinted_position", lambda self, offset: None)
+    site[1].offload.held = True
+    connection = ConnectionInfo(99, "PLAINTEXT", "h", 0)
+    context = RequestContext(connection, ApiKey.FETCH, 16, 0, "client")
+    asked = request(count, max_wait_ms=5_000)
+    asked.min_bytes = 1 << 20
+    reply = handle(site[1].services, context, asked)
+    assert not isinstance(reply, Response | None)
+    spawn(reply)
+    site.settle()
+    assert connection.abandon is not None
+    assert site[1].offload._waiting
+    connection.abandon()
+    monkeypatch.setattr(MemoryFile, "is_cached", lambda self, position, size: True)
+    site[1].offload.held = False
+    site[1].offload.release()
+    site.settle()
+    assert not any(partition.fetch_waiters for partition in site[1].partitions)
 
 
 @pytest.mark.parametrize("of_request", [True, False])

@@ -860,6 +860,9 @@ def test_a_deletion_does_not_wait_for_who_is_gone_and_not_for_ever() -> None:
     late = deletion(site, 1)
     site.advance(5_000)
     assert deleted(late) == (-1, ErrorCode.REQUEST_TIMED_OUT)
+    leading = site[1].partition.leading
+    assert leading is not None
+    assert not leading._deletions, "what is answered is kept no longer"
     site.kill(3)
     site.controller.elect(1, 1, 2)
     reply = deletion(site, 2)
