@@ -279,10 +279,9 @@ class Partitions:
         partition = self._hosted.get(topic_partition)
         if partition is not None:
             self._drop(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        if self._log_manager.get(topic_partition) is None:
-            return
+        is_gone = self._log_manager.get(topic_partition) is None
         try:
-            if is_hosted:
+            if is_hosted or is_gone:  # of one that is gone with its directory a copy may be left
                 self._log_manager.delete(topic_partition, now_ms=self.clock.now_ms())
             else:
                 log.warning("%s is not kept here any more: put aside as stray", topic_partition)
@@ -316,7 +315,10 @@ class Partitions:
                 self._drop(partition, gone)
             # A log that was found at the start may not have been opened yet: it goes all the same,
             # or the next topic of this name could not be kept here.
-            kept = self._log_manager.get(topic_partition)
+            # Of a log that is gone with its directory a copy may be left, which was on its way.
+            kept = self._log_manager.get(topic_partition) or self._log_manager.future_logs.get(
+                topic_partition
+            )
             if kept is None or kept.topic_id not in (None, image.topic_id):
                 continue
             try:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
-from tests.unit.runtime.log_site import LogSite, Outcomes, append, read, write
+from tests.unit.runtime.log_site import OTHER_BROKER, LogSite, Outcomes, append, read, write
 
 from millstream.config.broker import BrokerConfig
 from millstream.config.dynamic import DynamicConfig
 from millstream.model.deferred import Deferred
+from millstream.model.errors import StorageError
+from millstream.model.leadership import PartitionState
 from millstream.model.topic import TopicPartition
 from millstream.records.batch import iter_batches
 from millstream.records.record import read_records
@@ -52,6 +55,29 @@ def values(partition: Partition) -> list[bytes | None]:
             found += [record.value for record in read_records(batch) if record.offset >= offset]
             offset = batch.next_offset
     return found
+
+
+@pytest.mark.parametrize("how", ["deleted", "reassigned"])
+def test_a_copy_whose_replica_is_gone_with_its_directory_goes_with_the_topic(
+    site: LogSite, how: str
+) -> None:
+    image = site.create("t", **SMALL)
+    fill(site.partition(), 50)
+    was = site.directory_of("t")
+    site.log_manager.begin_move(site.partition().log, other(was), now_ms=site.clock.now_ms())
+    site.partitions.storage_failed(StorageError(was, "broken"))
+    assert T0 in site.log_manager.future_logs
+    if how == "deleted":
+        site.delete()
+    else:
+        elsewhere = PartitionState((OTHER_BROKER,), OTHER_BROKER, 1, (OTHER_BROKER,))
+        site.partitions.topic_changed(replace(image, partitions=(elsewhere,)), created=False)
+    assert T0 not in site.log_manager.future_logs
+    assert all(
+        entry.name.endswith("-delete")
+        for entry in site.files.scan(other(was))
+        if entry.is_directory
+    )
 
 
 def fill(partition: Partition, count: int, start: int = 0) -> list[bytes]:
