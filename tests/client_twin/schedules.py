@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tests.client_twin.cluster import TwinBroker, TwinCluster
 from tests.client_twin.loop import Connection, TwinLoop
 
+from millstream.client.core.producer.accumulator import MemoryWaiter
 from millstream.client.core.producer.batch import Delivery
 from millstream.client.core.producer.core import ProducerCore, complete_settings
 from millstream.client.core.settings import ProducerSettings, read_settings
@@ -196,10 +197,12 @@ class Schedule:
         appended = accumulator.append(queue, 1, None, value, (), None)
         if appended is None:
             self.full += 1
-            accumulator.waiting += 1
+            waiter = MemoryWaiter(lambda: None)
+            accumulator.wait_for_memory(waiter)
             self.core.sender.wake()
             self.loop.advance(5)
-            accumulator.waiting -= 1
+            accumulator.stop_waiting(waiter)
+            accumulator.wake_waiters()
             return
         self.sent.append(Sent(partition, numbers[partition], Delivery(*appended)))
         numbers[partition] += 1

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from millstream.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from millstream.client.errors import ProducerFencedError as ProducerFencedError
     from millstream.client.errors import RecordTooLargeError as RecordTooLargeError
+    from millstream.client.errors import RequestValueError as RequestValueError
     from millstream.client.errors import SerializationError as SerializationError
     from millstream.client.errors import TimedOutError as TimedOutError
     from millstream.client.errors import TlsError as TlsError
@@ -181,6 +182,7 @@ __getattr__ = names_of(
         "OffsetOutOfRangeError": "errors",
         "ProducerFencedError": "errors",
         "RecordTooLargeError": "errors",
+        "RequestValueError": "errors",
         "SerializationError": "errors",
         "TimedOutError": "errors",
         "TlsError": "errors",

@@ -100,6 +100,12 @@ class SerializationError(ClientError):
     advice = "Give bytes, or a serializer that takes what you send."
 
 
+class RequestValueError(ClientError, ValueError):
+    """A value does not fit into its field of a request, which was not sent."""
+
+    advice = "Read the message; it names the value that is too long, too large or of another type."
+
+
 class TransactionStateError(ClientError):
     """The call does not fit the transaction's state, for example a ``send`` outside of one."""
 

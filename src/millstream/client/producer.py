@@ -14,12 +14,12 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from millstream.client.closing import Closing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.keywords import ProducerKeywords
-from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
+from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     DeliveryCallback,
     ProducerBatch,
@@ -38,10 +38,10 @@ from millstream.client.core.producer.transaction_control import (
     checked_offsets,
 )
 from millstream.client.core.producer.transactions import PreparedTransaction
+from millstream.client.core.producer.waiting_append import Append
 from millstream.client.core.tracing import TracedHeaders
 from millstream.client.errors import (
     AbortableTransactionError,
-    BufferFullError,
     ClosedError,
     ForkedError,
     TimedOutError,
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from millstream.records.tables import Rows
 
 log = logging.getLogger("millstream.client.producer")
+
+T = TypeVar("T")
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
@@ -96,8 +98,7 @@ class Producer(Closing):
         core.tracing = open_tracing(self._settings)
         self._loop.post(core.statistics.start)
         self._accumulator = core.accumulator
-        self._wake = _Waker(self._loop, core).wake
-        self._accumulator.wake = self._wake
+        self._accumulator.wake = _Waker(self._loop, core).wake
         self._topics: dict[str, TopicBuffer] = {}
         self._close_lock = threading.Lock()
         self._is_closed = False
@@ -227,12 +228,12 @@ class Producer(Closing):
         """Prepare for transactions: once, before the first, with ``transactional.id`` set.
 
         Fences earlier producers with this id and ends what they left open. Like the other calls of
-        transactions it waits for ``max.block.ms`` at most: after TimedOutError the same call
-        continues to wait. Errors (KIP-1050): AbortableTransactionError requires
+        transactions it waits for ``max.block.ms`` at most: after TimedOutError, or Ctrl-C, the same
+        call continues to wait. Errors (KIP-1050): AbortableTransactionError requires
         ``abort_transaction``, FatalTransactionError (ProducerFencedError) another producer, and
         TransactionStateError says that the call does not fit the transaction's state.
         """
-        self._wait(self._transactions().init, None, "init_transactions")
+        self._outcome("init_transactions", TransactionControl.init)
 
     def begin_transaction(self) -> None:
         """Begin a transaction: everything sent from now on belongs to it."""
@@ -263,7 +264,7 @@ class Producer(Closing):
 
         AbortableTransactionError if a record was not delivered: nothing is committed then.
         """
-        self._wait(self._transactions().commit, None, "commit_transaction")
+        self._outcome("commit_transaction", TransactionControl.commit)
 
     def prepare_transaction(self) -> PreparedTransaction | None:
         """Deliver all records, and leave the end of the transaction to another process.
@@ -272,20 +273,13 @@ class Producer(Closing):
         within ``transaction.timeout.ms`` of its start. This producer can then only be closed.
         Returns None if nothing was sent; the producer then remains usable.
         """
-        control = self._transactions()
-        prepared: list[PreparedTransaction | None] = []
-
-        async def run() -> None:
-            prepared.append(await control.prepare())
-
-        self._wait(lambda: spawn(run()), None, "prepare_transaction")
-        return prepared[0]
+        return self._outcome("prepare_transaction", TransactionControl.prepare)
 
     def abort_transaction(self) -> None:
         """Abort: records that were not sent fail with TransactionAbortedError, and readers of
         committed records see none.
         """
-        self._wait(self._transactions().abort, None, "abort_transaction")
+        self._outcome("abort_transaction", TransactionControl.abort)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
@@ -304,6 +298,28 @@ class Producer(Closing):
             self.commit_transaction()
         except AbortableTransactionError as error:
             self._abort_after(error)
+            raise
+
+    def _outcome(self, name: str, begin: Callable[[TransactionControl], Deferred[T]]) -> T:
+        """Wait for an operation; interrupted (Ctrl-C), its outcome is kept for the next call."""
+        transactions = self._transactions()
+        begun: list[Deferred[T]] = []
+
+        def start() -> Deferred[T]:
+            begun.append(begin(transactions))
+            return begun[0]
+
+        def keep() -> None:
+            if begun:
+                transactions.interrupted(name)
+
+        check_may_wait()
+        try:
+            return self._loop.submit(start).result()
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                with contextlib.suppress(ClosedError):
+                    self._loop.post(keep)
             raise
 
     def _abort_after(self, error: BaseException) -> None:
@@ -393,49 +409,16 @@ class Producer(Closing):
         self._loop.check_process()
         self._send_when_free(append)
 
-    def _send_when_free(
-        self, append: Callable[[], tuple[ProducerBatch, int] | None]
-    ) -> RecordFuture:
+    def _send_when_free(self, append: Append) -> RecordFuture:
         """Wait for memory, then append."""
-        accumulator = self._accumulator
-        limit_s = self._settings.max_block_ms / 1000
-        began = monotonic()
-        waiter: MemoryWaiter | None = None
+        free = threading.Event()
+        waiting = self._core.waiting_append(append, free, may_wait=not self._loop.is_own_thread)
         try:
-            while True:
-                with self._lock:
-                    if waiter is not None:
-                        accumulator.stop_waiting(waiter)
-                        waiter = None
-                    if accumulator.refusal is not None:
-                        raise accumulator.refusal()
-                    appended = append()
-                    if appended is not None:
-                        return RecordFuture(*appended)
-                    left = limit_s - (monotonic() - began)
-                    if left <= 0 or self._loop.is_own_thread:
-                        self._core.metrics.exhausted += 1
-                        raise self._full(monotonic() - began)
-                    free = threading.Event()
-                    waiter = accumulator.wait_for_memory(free.set)
-                waited = monotonic()
-                self._wake()
-                free.wait(left)
-                with self._lock:
-                    self._core.metrics.blocked_ms += (monotonic() - waited) * 1000
+            while (appended := waiting.attempt()) is None:
+                free.wait(waiting.left_ms / 1000)
+            return RecordFuture(*appended)
         finally:
-            with self._lock:
-                if waiter is not None:
-                    accumulator.stop_waiting(waiter)
-                accumulator.wake_waiters()
-
-    def _full(self, waited_s: float) -> BufferFullError:
-        where = self._core.network.whereabouts()
-        if self._loop.is_own_thread:
-            return BufferFullError(f"buffer.memory is full, and a callback cannot wait ({where})")
-        return BufferFullError(
-            f"buffer.memory stayed full for {waited_s:.0f} s (max.block.ms; {where})"
-        )
+            waiting.end()
 
     def _wait(self, begin: Callable[[], Deferred[None]], timeout: float | None, about: str) -> None:
         check_may_wait()

@@ -243,7 +243,7 @@ class ShareConsumer(Closing, Generic[K, V]):
     @property
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long records stay acquired, as last reported by a broker; None before that."""
-        return self._core.fetcher.acquisition_lock_timeout_ms
+        return self._core.fetcher.acknowledger.acquisition_lock_timeout_ms
 
     @property
     def member_id(self) -> str:

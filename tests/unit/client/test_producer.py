@@ -14,8 +14,10 @@ from collections.abc import Iterator
 import pytest
 from tests.descriptors import open_descriptors
 from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, ScriptedBroker
+from tests.waiting import wait_until
 
 from millstream.client import Producer, RecordMetadata
+from millstream.client.core.producer.transactions import TransactionState
 from millstream.client.errors import (
     BrokerError,
     BufferFullError,
@@ -24,10 +26,17 @@ from millstream.client.errors import (
     RecordTooLargeError,
     SerializationError,
     TimedOutError,
+    TransactionStateError,
     WaitInCallbackError,
 )
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from millstream.protocol.messages.init_producer_id import InitProducerIdRequest
 from millstream.protocol.messages.produce import ProduceRequest
 from millstream.records.batch import iter_batches
 from millstream.records.record import Record, read_records
@@ -121,7 +130,8 @@ def test_memory_is_bounded_and_a_full_buffer_waits_or_says_so() -> None:
         assert metrics["producer-metrics", "buffer-exhausted-total"] == 1
         assert metrics["producer-metrics", "buffer-available-bytes"] < 400
         timer = threading.Timer(0.05, gate.opened.set)
-        producer._settings = dataclasses.replace(producer._settings, max_block_ms=10_000)
+        core = producer._core
+        core.settings = dataclasses.replace(core.settings, max_block_ms=10_000)
         timer.start()
         producer.send(TOPIC, bytes(100)).result(10)
         timer.join()
@@ -390,3 +400,57 @@ def test_partitions_and_metrics() -> None:
         assert metrics["producer-metrics", "record-send-total"] == 1
         assert metrics["producer-topic-metrics", f"{TOPIC}.record-send-total"] == 1
         assert metrics["producer-metrics", "request-latency-max"] > 0
+
+
+def test_an_interrupt_while_it_begins_to_wait_keeps_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ScriptedBroker() as broker:
+        gate = Gate()
+        broker.intercept.append(gate)
+        with Producer(bootstrap_servers=broker.bootstrap, buffer_memory=20_000) as producer:
+            accumulator = producer._accumulator
+
+            def interrupt() -> None:
+                # The waiter is queued, and its caller has not heard of it yet.
+                monkeypatch.undo()
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(accumulator, "wake_waiters", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                fill(producer)
+            assert accumulator.waiting == 0
+            gate.opened.set()
+            producer.flush()
+            assert accumulator.free_bytes == 20_000
+
+
+def test_an_interrupted_operation_of_transactions_is_continued_by_the_same_call() -> None:
+    with ScriptedBroker() as broker:
+        opened = threading.Event()
+
+        def coordinate(request: Request) -> Response | None:
+            if isinstance(request, FindCoordinatorRequest):
+                there = Coordinator(
+                    key="x",
+                    node_id=1,
+                    host="127.0.0.1",
+                    port=broker.port,
+                    error_code=0,
+                    error_message=None,
+                )
+                return FindCoordinatorResponse(coordinators=[there])
+            if isinstance(request, InitProducerIdRequest):
+                opened.wait(30)
+            return None
+
+        broker.intercept.append(coordinate)
+        with Producer(bootstrap_servers=broker.bootstrap, transactional_id="x") as producer:
+            with interrupted_after(0.3):
+                producer.init_transactions()
+            opened.set()
+            control = producer._transactions()
+            wait_until(lambda: control.manager.state is TransactionState.READY, "the producer id")
+            producer.init_transactions()
+            with pytest.raises(TransactionStateError, match="called before"):
+                producer.init_transactions()

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from time import time
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from millstream.client.aio.loop import AsyncioLoop
 from millstream.client.closing import AsyncClosing
 from millstream.client.core.consumer.record import GroupMetadata, Offsets
 from millstream.client.core.keywords import ProducerKeywords
-from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
+from millstream.client.core.producer.accumulator import TopicBuffer
 from millstream.client.core.producer.batch import (
     Delivery,
     DeliveryCallback,
@@ -35,20 +35,23 @@ from millstream.client.core.producer.transaction_control import (
     checked_offsets,
 )
 from millstream.client.core.producer.transactions import PreparedTransaction
+from millstream.client.core.producer.waiting_append import Append
 from millstream.client.core.tracing import TracedHeaders
-from millstream.client.errors import AbortableTransactionError, BufferFullError, ClosedError
+from millstream.client.errors import AbortableTransactionError, ClosedError
 from millstream.client.headers import GivenHeaders, header_pairs
 from millstream.client.metadata import Partition
 from millstream.client.references import looked_up
 from millstream.client.security import open_security
 from millstream.client.traced import open_tracing
-from millstream.model.deferred import spawn
+from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import MillstreamError
 from millstream.records.record import Header
 
 if TYPE_CHECKING:
     from millstream.client.core.producer.table import ColumnChoices
     from millstream.records.tables import Rows
+
+T = TypeVar("T")
 
 _NO_HEADERS: Final[tuple[Header, ...]] = ()
 _FOREVER_MS: Final = 2.0**53
@@ -237,8 +240,7 @@ class Producer(AsyncClosing):
 
     async def init_transactions(self) -> None:
         """See :meth:`millstream.client.Producer.init_transactions`."""
-        loop, transactions = self._transactional()
-        await loop.future(transactions.init())
+        await self._outcome("init_transactions", TransactionControl.init)
 
     def begin_transaction(self) -> None:
         """See :meth:`millstream.client.Producer.begin_transaction`."""
@@ -253,19 +255,28 @@ class Producer(AsyncClosing):
         await loop.future(transactions.add_offsets(chosen, group_metadata))
 
     async def commit_transaction(self) -> None:
-        """See :meth:`millstream.client.Producer.commit_transaction`."""
-        loop, transactions = self._transactional()
-        await loop.future(transactions.commit())
+        """See :meth:`millstream.client.Producer.commit_transaction`.
+
+        If the task is cancelled, the commit goes on, and the same call again gets its outcome.
+        """
+        await self._outcome("commit_transaction", TransactionControl.commit)
 
     async def prepare_transaction(self) -> PreparedTransaction | None:
         """See :meth:`millstream.client.Producer.prepare_transaction`."""
-        loop, transactions = self._transactional()
-        return await loop.future(transactions.prepare())
+        return await self._outcome("prepare_transaction", TransactionControl.prepare)
 
     async def abort_transaction(self) -> None:
         """See :meth:`millstream.client.Producer.abort_transaction`."""
+        await self._outcome("abort_transaction", TransactionControl.abort)
+
+    async def _outcome(self, name: str, begin: Callable[[TransactionControl], Deferred[T]]) -> T:
         loop, transactions = self._transactional()
-        await loop.future(transactions.abort())
+        waited = loop.future(begin(transactions))
+        try:
+            return await waited
+        except asyncio.CancelledError:
+            transactions.interrupted(name)
+            raise
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
@@ -365,48 +376,21 @@ class Producer(AsyncClosing):
         await self._append_when_free(append)
         await asyncio.sleep(0)
 
-    async def _append_when_free(
-        self, append: Callable[[], tuple[ProducerBatch, int] | None]
-    ) -> tuple[ProducerBatch, int]:
+    async def _append_when_free(self, append: Append) -> tuple[ProducerBatch, int]:
+        """Wait for memory, then append."""
         loop, core = self._started()
-        accumulator = core.accumulator
-        deadline = loop.now_ms() + self._settings.max_block_ms
-        waiter: MemoryWaiter | None = None
+        free = asyncio.Event()
+        waiting = core.waiting_append(append, free, may_wait=True)
         try:
             while True:
                 loop.check_process()
-                if waiter is not None:
-                    accumulator.stop_waiting(waiter)
-                    waiter = None
-                if accumulator.refusal is not None:
-                    raise accumulator.refusal()
-                appended = append()
+                appended = waiting.attempt()
                 if appended is not None:
                     return appended
-                left_ms = deadline - loop.now_ms()
-                if left_ms <= 0:
-                    core.metrics.exhausted += 1
-                    raise BufferFullError(
-                        f"buffer.memory stayed full for {self._settings.max_block_ms:.0f} ms "
-                        f"(max.block.ms; {core.network.whereabouts()})"
-                    )
-                free = asyncio.Event()
-                waiter = accumulator.wait_for_memory(free.set)
-                await self._wait_for_memory(free, left_ms)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(free.wait(), waiting.left_ms / 1000)
         finally:
-            if waiter is not None:
-                accumulator.stop_waiting(waiter)
-            accumulator.wake_waiters()
-
-    async def _wait_for_memory(self, free: asyncio.Event, left_ms: float) -> None:
-        loop, core = self._started()
-        core.sender.wake()
-        began = loop.now_ms()
-        try:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(free.wait(), left_ms / 1000)
-        finally:
-            core.metrics.blocked_ms += loop.now_ms() - began
+            waiting.end()
 
     def _wake(self) -> None:
         self._yields = True

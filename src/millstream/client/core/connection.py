@@ -36,6 +36,7 @@ from millstream.client.errors import (
     ClientError,
     ClosedError,
     ConnectionFailedError,
+    RequestValueError,
     TimedOutError,
     TlsError,
     is_retriable,
@@ -460,7 +461,10 @@ class NodeConnection:
                 else asked.version
             )
             outgoing = self._conversation.ask(asked.request, version, answered=asked.answered)
-        except (MillstreamError, MessageError) as error:
+        except MessageError as error:
+            asked.answer.fail(RequestValueError(str(error)))
+            return
+        except MillstreamError as error:
             asked.answer.fail(error)
             return
         self._used_at_ms = self._loop.now_ms()

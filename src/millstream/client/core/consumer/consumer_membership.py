@@ -30,6 +30,7 @@ from millstream.client.core.consumer.group_heartbeat import (
     assigned_partitions,
 )
 from millstream.client.core.consumer.member_machine import (
+    JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     Assignment,
@@ -101,6 +102,10 @@ class ConsumerMembership:
         self._interval_ms: float = _FIRST_INTERVAL_MS
         self._next_ms = float("inf")
         """When the next heartbeat is due."""
+        self._not_before_ms = 0.0
+        """No heartbeat is sent before, whatever there is to say: the last ones were refused."""
+        self._fences = 0
+        """How often the coordinator did not know the member since it last confirmed an epoch."""
         self._timer: TimerHandle | None = None
         self._in_flight = False
         self._attempts = 0
@@ -238,6 +243,9 @@ class ConsumerMembership:
 
     def _fence(self, reason: str) -> None:
         _log.info("group %s: no longer a member because %s", self._group_id, reason)
+        if self._fences:
+            self._pause(self._fences - 1)
+        self._fences += 1
         if self.machine.fence():
             self._metrics.failed_rebalances += self._began_ms is not None
             self._lose(then_join=True)
@@ -327,8 +335,19 @@ class ConsumerMembership:
     # --- heartbeats ------------------------------------------------------------------------------
 
     def _beat_now(self) -> None:
-        self._next_ms = self._loop.now_ms()
+        self._be_due()
         self._set_timer()
+
+    def _be_due(self) -> None:
+        self._next_ms = max(self._loop.now_ms(), self._not_before_ms)
+
+    def _pause(self, attempts: int) -> None:
+        """Send no heartbeat for a while."""
+        settings = self._settings
+        pause = backoff_ms(
+            self._loop, attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
+        )
+        self._next_ms = self._not_before_ms = self._loop.now_ms() + pause
 
     def _set_timer(self) -> None:
         """Wake up for the next heartbeat, and when the user has not polled for too long."""
@@ -392,13 +411,15 @@ class ConsumerMembership:
                 self._metrics.heartbeats.add(self._loop.now_ms() - began)
                 self._metrics.last_heartbeat_ms = self._loop.now_ms()
                 self._attempts = 0
+                if request.member_epoch > JOIN_EPOCH:
+                    self._fences = 0
                 self._interval_ms = max(answer.heartbeat_interval_ms, 1)
                 self._next_ms = self._loop.now_ms() + self._interval_ms
                 if answer.member_id:
                     self.member_id = answer.member_id
                 self._take(answer.member_epoch, assigned_partitions(answer))
         if machine.heartbeats_now and self._attempts == 0:
-            self._next_ms = self._loop.now_ms()
+            self._be_due()
         self._answered.notify()
         self._set_timer()
 
@@ -409,7 +430,7 @@ class ConsumerMembership:
         if self.machine.state is MemberState.RECONCILING and self._began_ms is None:
             self._began_ms = self._loop.now_ms()
         if self.machine.takes_part and self._fields.subscription_changed:
-            self._next_ms = self._loop.now_ms()
+            self._be_due()
         self._reconcile_soon()
 
     def _refused(self, error: ClientError | KafkaError) -> None:
@@ -430,12 +451,8 @@ class ConsumerMembership:
         elif is_retriable(error):
             if code in COORDINATOR_MOVED:
                 self._sender.forget_coordinator()
-            settings = self._settings
-            pause = backoff_ms(
-                self._loop, self._attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
-            )
+            self._pause(self._attempts)
             self._attempts += 1
-            self._next_ms = self._loop.now_ms() + pause
         else:
             self._fail(error)
 

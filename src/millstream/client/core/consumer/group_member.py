@@ -113,6 +113,10 @@ class GroupMember:
         self._needs_prepare = True
         self._era = 0
         self._attempts = 0
+        self._retried_at_once: set[ErrorCode] = set()
+        """What this rebalance was refused with once; after that there is a pause before the next
+        attempt.
+        """
         self._heartbeat: TimerHandle | None = None
         self._fatal: Exception | None = None
         self._wanted = True
@@ -205,6 +209,7 @@ class GroupMember:
     async def _run(self) -> None:
         began = self._loop.now_ms()
         self._attempts = 0
+        self._retried_at_once.clear()
         try:
             while self._goes_on:
                 if await self._attempt():
@@ -241,7 +246,6 @@ class GroupMember:
         if self._closed or assignment is None:
             return False
         self._needs_prepare = True
-        self._attempts = 0
         assert self.assignor is not None
         again = await self._rebalance.take(self.assignor, assignment, self.group.generation_id)
         if again:
@@ -257,11 +261,12 @@ class GroupMember:
         if self.state is not MemberState.UNJOINED:
             self.state = MemberState.PREPARING
         code = error.error if isinstance(error, KafkaError) else None
-        if code in _RETRY_AT_ONCE:
+        if code in _RETRY_AT_ONCE and code not in self._retried_at_once:
+            self._retried_at_once.add(code)
             return
         if code is ErrorCode.FENCED_INSTANCE_ID:
             raise FencedInstanceIdError(self.group.group_instance_id)
-        if not is_retriable(error):
+        if not is_retriable(error) and code not in _RETRY_AT_ONCE:
             raise error
         pause = backoff_ms(
             self._loop,

@@ -48,9 +48,9 @@ class PartitionQueue:
 class MemoryWaiter:
     """A caller of ``send`` that waits for memory."""
 
-    needed: int
-    wake: Callable[[], None]
+    wake: Callable[[], object]
     """Called once the memory is kept for it, with the accumulator's lock held."""
+    needed: int = 0
     kept: int = 0
 
 
@@ -98,8 +98,6 @@ class RecordAccumulator:
         self.topics: dict[str, TopicBuffer] = {}
         self.queues: dict[TopicPartition, PartitionQueue] = {}
         self.free_bytes = settings.buffer_memory
-        self.waiting = 0
-        """Callers that wait for memory, or have been woken and have not appended yet."""
         self.flushing = 0
         """Running flushes."""
         self.is_closed = False
@@ -111,6 +109,7 @@ class RecordAccumulator:
         self.pending: dict[TopicPartition, PartitionQueue] = {}
         """Queues that hold batches."""
         self._waiters: deque[MemoryWaiter] = deque()
+        self._callers: set[MemoryWaiter] = set()
         self._refused_bytes = 0
         self.wake: Callable[[], None] = lambda: None
         """Set by the sender; called when a batch may be ready."""
@@ -125,6 +124,11 @@ class RecordAccumulator:
     def held_bytes(self) -> int:
         """Bytes of ``buffer.memory`` in use."""
         return self._total_bytes - self.free_bytes
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for memory, or have been woken and have not appended yet."""
+        return len(self._callers)
 
     def close(self) -> None:
         """Take no more records; with the lock held."""
@@ -232,27 +236,25 @@ class RecordAccumulator:
 
     # --- waiting for memory, with the lock held --------------------------------------------------
 
-    def wait_for_memory(self, wake: Callable[[], None]) -> MemoryWaiter:
+    def wait_for_memory(self, waiter: MemoryWaiter) -> None:
         """Queue for what the ``append`` needed that was just refused.
 
         The caller calls :meth:`stop_waiting` before it appends again, without giving the lock back
         between, or when it does not wait any longer, and :meth:`wake_waiters` after that.
         """
         # The record may need a new batch, or another thread's has needed one meanwhile.
-        needed = min(self._refused_bytes + HEADER_SIZE, self._total_bytes)
-        waiter = MemoryWaiter(needed, wake)
-        self.waiting += 1
+        waiter.needed = min(self._refused_bytes + HEADER_SIZE, self._total_bytes)
+        self._callers.add(waiter)
         self._waiters.append(waiter)
         self.wake_waiters()
-        return waiter
 
     def stop_waiting(self, waiter: MemoryWaiter) -> None:
-        """Give back what is kept for a waiter."""
-        self.waiting -= 1
+        """Give back what is kept for a waiter; harmless for one that does not wait."""
         if waiter in self._waiters:
             self._waiters.remove(waiter)
-        self.free_bytes += waiter.kept
-        waiter.kept = 0
+        # In one step, which no signal handler interrupts.
+        self.free_bytes, waiter.kept = self.free_bytes + waiter.kept, 0
+        self._callers.discard(waiter)
 
     def wake_waiters(self) -> None:
         """Keep free memory for the first waiters, and wake those that have enough."""

@@ -61,6 +61,8 @@ class BatchOutcomes:
         if error is None or _code(error) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             if self._sequences is not None:
                 self._sequences.acknowledged(batch)
+            if self._transaction is not None and self._transaction.batch_acknowledged(batch):
+                self.on_transaction_changed()
             if not batch.done:
                 batch.succeed(outcome.base_offset, outcome.log_append_time_ms)
                 self._tell(batch)

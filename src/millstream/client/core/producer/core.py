@@ -21,6 +21,7 @@ from millstream.client.core.producer.metrics import ProducerMetrics
 from millstream.client.core.producer.partitioner import KeyPartitioner, chosen
 from millstream.client.core.producer.sender import Sender
 from millstream.client.core.producer.transaction_control import TransactionControl
+from millstream.client.core.producer.waiting_append import Append, Event, WaitingAppend
 from millstream.client.core.settings import ProducerSettings, dotted, read_settings
 from millstream.client.core.statistics import StatisticsReports
 from millstream.client.core.tracing import Tracing
@@ -106,6 +107,19 @@ class ProducerCore:
                 f"topic {topic.name!r} has {count} partitions, no partition {partition}",
             )
         return topic.queues[partition]
+
+    def waiting_append(self, append: Append, event: Event, *, may_wait: bool) -> WaitingAppend:
+        """Return a ``send`` that waits for memory, ``max.block.ms`` at most."""
+        return WaitingAppend(
+            append,
+            event,
+            self.accumulator,
+            self.metrics,
+            now_ms=self.loop.now_ms,
+            limit_ms=self.settings.max_block_ms,
+            may_wait=may_wait,
+            where=self.network.whereabouts,
+        )
 
     # --- on the loop -----------------------------------------------------------------------------
 

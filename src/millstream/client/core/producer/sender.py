@@ -38,7 +38,6 @@ from millstream.client.errors import AuthenticationError, BrokerError, ClientErr
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.model.topic import ZERO_TOPIC_ID
-from millstream.protocol.encoding import MessageError
 from millstream.protocol.message import Response
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
@@ -375,7 +374,7 @@ class Sender:
             self._muted.discard(batch.topic_partition)
         try:
             response = source.result()
-        except (MillstreamError, MessageError) as error:
+        except MillstreamError as error:
             outcomes = self._answers.failed(batches, error)
         else:
             if self._settings.acks == 0:

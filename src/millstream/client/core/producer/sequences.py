@@ -81,6 +81,10 @@ class PartitionSequences:
     has_gap: bool = False
     gap_may_fill: bool = False
     """True if the batch that caused the gap may still reach the broker."""
+    in_old_log: dict[ProducerBatch, int] = field(default_factory=dict)
+    """Batches, with their attempts, that were in the network when the log was replaced by an empty
+    one: an answer to that attempt may speak of the log before.
+    """
     gap_sequence: int = NO_SEQUENCE
     """The last abandoned sequence; if a later one is acknowledged, it was written."""
 
@@ -136,6 +140,17 @@ class Sequences:
             numbers.has_gap = numbers.gap_may_fill = False
             numbers.gap_sequence = NO_SEQUENCE
         _drop_acknowledged(numbers.on_the_way)
+
+    def doubt(self, topic_partition: TopicPartition) -> None:
+        """The log was replaced by an empty one: see :meth:`is_doubted`."""
+        numbers = self.of(topic_partition)
+        numbers.in_old_log = {
+            batch: batch.attempts for batch in numbers.on_the_way if batch.in_network
+        }
+
+    def is_doubted(self, batch: ProducerBatch) -> bool:
+        """Return True if what was acknowledged may be in a log that is gone."""
+        return self.of(batch.topic_partition).in_old_log.get(batch) == batch.attempts
 
     def is_first(self, batch: ProducerBatch) -> bool:
         """Return True when everything before the batch has been acknowledged."""

@@ -1,7 +1,10 @@
 """Carries out what the application asks of its transactions: init, begin, offsets, commit, abort.
 
-Each operation runs on the loop until it has ended or failed, also when the caller's wait
-(``max.block.ms``) is over: the same call again waits for the one that is running.
+Each operation runs on the loop until it has ended or failed, also when the caller's wait is over,
+because ``max.block.ms`` have passed, a task was cancelled, or Ctrl-C was pressed. The same call
+again waits for the one that is running, or gets the outcome of the one that has ended meanwhile
+(Kafka: ``TransactionManager.handleCachedTransactionRequestResult``). Whatever goes wrong in an
+operation, it leaves no state that only a running one leads out of.
 
 * A commit flushes all batches, and sends EndTxn only if every record was acknowledged.
 * An abort drops what was not sent, waits until no Produce request is in flight, and sends EndTxn.
@@ -69,7 +72,10 @@ class TransactionControl:
         self._accumulator = accumulator
         self._sender = sender
         self._requests = TransactionRequests(network, settings, manager)
-        self._running: dict[str, Deferred[None]] = {}
+        self._running: dict[str, Deferred[Any]] = {}
+        """The last operation of each name."""
+        self._unheard: set[str] = set()
+        """Names of operations whose outcome nobody has waited for to the end."""
         self._adding: Deferred[None] = Deferred.of(None)
         self._offsets: Deferred[None] = Deferred.of(None)
         sender.on_new_partitions = self._add_partitions
@@ -82,6 +88,8 @@ class TransactionControl:
 
     def begin(self) -> None:
         """Begin a transaction."""
+        if not any(self._is_running(name) for name in self._running):
+            self._unheard.clear()
         is_v2 = self._network.finalized_level(TRANSACTION_VERSION) >= _V2
         self.manager.begin(is_v2=is_v2)
         self._changed()
@@ -93,8 +101,8 @@ class TransactionControl:
         if not self._offsets.done:
             raise TransactionStateError("send_offsets_to_transaction is running already")
         self.manager.check_offsets()
-        self._offsets = spawn(self._add_offsets(dict(offsets), group))
-        return self._bounded(self._offsets, "send_offsets_to_transaction")
+        self._offsets = spawn(self._carried_out(self._add_offsets(dict(offsets), group)))
+        return self._within(self._offsets, "send_offsets_to_transaction")
 
     def commit(self) -> Deferred[None]:
         """Commit: all records and offsets of the transaction become visible."""
@@ -102,12 +110,16 @@ class TransactionControl:
 
     def prepare(self) -> Deferred[PreparedTransaction | None]:
         """Deliver everything, and leave the commit to another process."""
-        limit_ms = self._settings.max_block_ms
-        return self._within(spawn(self._prepare()), limit_ms, "prepare")
+        return self._waited("prepare_transaction", self._prepare)
 
     def abort(self) -> Deferred[None]:
         """Abort: nothing of the transaction becomes visible."""
         return self._waited("abort_transaction", self._abort)
+
+    def interrupted(self, name: str) -> None:
+        """Keep the outcome of an operation for the same call again: its caller has not heard it."""
+        if name in self._running:
+            self._unheard.add(name)
 
     async def close(self) -> None:
         """Abort the open transaction; wait for a commit or abort that is running."""
@@ -173,6 +185,9 @@ class TransactionControl:
         await _settled(self._offsets)
         await self._sender.flush()
         await self._sender.quiet()
+        if self.manager.error is not None:
+            # A request that was in flight has shown that another producer has taken over.
+            raise renewed(self.manager.error)
         await self._end(committed=False)
 
     async def _end(self, *, committed: bool) -> None:
@@ -206,7 +221,7 @@ class TransactionControl:
             self._sender.wake()
 
         if self._adding.done:
-            self._adding = spawn(run())
+            self._adding = spawn(self._carried_out(run()))
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -239,19 +254,50 @@ class TransactionControl:
         self._sender.wake()
 
     def _waited(
-        self, name: str, operation: Callable[[], Coroutine[Deferred[Any], None, None]]
-    ) -> Deferred[None]:
+        self, name: str, operation: Callable[[], Coroutine[Deferred[Any], None, T]]
+    ) -> Deferred[T]:
         running = self._running.get(name)
-        if running is None or running.done:
-            running = self._running[name] = spawn(operation())
-        return self._bounded(running, name)
+        if running is None or (running.done and name not in self._unheard):
+            self._refuse_others(name)
+            running = self._running[name] = spawn(self._carried_out(operation()))
+        self._unheard.discard(name)
+        waited = self._within(running, name)
+        waited.on_done(lambda _: None if running.done else self._unheard.add(name))
+        return waited
 
-    def _bounded(self, running: Deferred[None], name: str) -> Deferred[None]:
-        limit_ms = self._settings.max_block_ms
-        return self._within(running, limit_ms, name)
+    def _refuse_others(self, name: str) -> None:
+        """Raise TransactionStateError if another operation has to be heard first."""
+        if self.manager.has_error:
+            return
+        for other in self._running.keys() - {name}:
+            if self._is_running(other):
+                raise TransactionStateError(f"{other}() has not ended: call it again")
+            if other in self._unheard and not self.manager.is_open:
+                raise TransactionStateError(
+                    f"{other}() has ended meanwhile: call it again for its outcome"
+                )
 
-    def _within(self, running: Deferred[T], limit_ms: float, name: str) -> Deferred[T]:
+    def _is_running(self, name: str) -> bool:
+        return not self._running[name].done
+
+    async def _carried_out(self, operation: Coroutine[Deferred[Any], None, T]) -> T:
+        """Run an operation; what it does not expect is fatal, because its state is not known."""
+        try:
+            return await operation
+        except (TransactionError, TransactionStateError, ClosedError):
+            raise
+        except BaseException as error:
+            failure = FatalTransactionError(f"the transaction's state is not known: {error!r}")
+            failure.__cause__ = error
+            self.manager.fail(failure)
+            self._changed()
+            if isinstance(error, Exception):
+                raise renewed(failure) from error
+            raise
+
+    def _within(self, running: Deferred[T], name: str) -> Deferred[T]:
         about = f"{name} (max.block.ms)"
+        limit_ms = self._settings.max_block_ms
         where = self._network.whereabouts
         return within(self._network.loop, running, limit_ms, about, where=where)
 
@@ -265,9 +311,8 @@ def checked_offsets(
     return read_offsets(offsets) or {}
 
 
-async def _settled(running: Deferred[None]) -> None:
+def _settled(running: Deferred[Any]) -> Deferred[None]:
     """Wait until an operation has ended, one way or the other: its caller has its error."""
-    try:
-        await running
-    except (TransactionError, ClientError, KafkaError):
-        return
+    cell: Deferred[None] = Deferred()
+    running.on_done(lambda _: cell.complete(None))
+    return cell

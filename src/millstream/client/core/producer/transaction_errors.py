@@ -24,6 +24,7 @@ from millstream.client.errors import (
     ConnectionFailedError,
     FatalTransactionError,
     ProducerFencedError,
+    RequestValueError,
     TransactionError,
 )
 from millstream.model.errors import ErrorCode, KafkaError
@@ -92,6 +93,9 @@ def severity_of(error: Exception) -> Severity:
     """Return what the answer of a coordinator means."""
     if isinstance(error, ConnectionFailedError):
         return Severity.REFRESH_RETRIABLE
+    if isinstance(error, RequestValueError):
+        # It was not sent: what it was about is the application's, such as metadata of an offset.
+        return Severity.ABORTABLE
     code = error.error if isinstance(error, KafkaError) else None
     if code in _REFRESH:
         return Severity.REFRESH_RETRIABLE

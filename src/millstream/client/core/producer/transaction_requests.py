@@ -116,6 +116,7 @@ class TransactionRequests:
             _partition_error,
             max_version=_LAST_ADD_PARTITIONS_OF_CLIENTS,
             is_wanted=lambda: manager.is_going_on,
+            begins=True,
         )
         return answer is not None
 
@@ -133,6 +134,7 @@ class TransactionRequests:
             AddOffsetsToTxnResponse,
             lambda found: _error(found.error_code),
             is_wanted=lambda: manager.is_going_on,
+            begins=True,
         )
         return answer is not None
 
@@ -195,11 +197,18 @@ class TransactionRequests:
         kind: CoordinatorType = CoordinatorType.TRANSACTION,
         max_version: int | None = None,
         is_wanted: Callable[[], bool] = lambda: True,
+        begins: bool = False,
     ) -> R | None:
-        """Ask until there is an answer without an error; None once it is not wanted any more."""
-        name = self._manager.transactional_id if key is None else key
+        """Ask until there is an answer without an error; None once it is not wanted any more.
+
+        A request that ``begins`` the transaction at the coordinator, and may have reached it, is
+        wanted until that is known: what the coordinator has begun has to be ended there.
+        """
+        manager = self._manager
+        name = manager.transactional_id if key is None else key
         attempts = 0
-        while is_wanted():
+        may_have_begun = False
+        while is_wanted() or (may_have_begun and not manager.is_started):
             try:
                 response = await self._network.send_to_coordinator(
                     name,
@@ -216,6 +225,7 @@ class TransactionRequests:
                 failure = error
             severity = severity_of(failure)
             if severity is Severity.REFRESH_RETRIABLE:
+                may_have_begun = begins
                 self._network.forget_coordinator(name, kind)
             elif severity is not Severity.RETRIABLE:
                 raise failure

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NoReturn
 
+from millstream.client.core.producer.batch import ProducerBatch
 from millstream.client.core.producer.sequences import Sequences
 from millstream.client.core.producer.transaction_errors import of_batch
 from millstream.client.errors import (
@@ -263,10 +264,19 @@ class TransactionManager:
         elif self.is_going_on:
             self.fail(of_batch(error))
 
+    def batch_acknowledged(self, batch: ProducerBatch) -> bool:
+        """Record that a broker has a batch; return True if the transaction may have failed."""
+        is_doubted = self._sequences.is_doubted(batch)
+        if is_doubted:
+            self.topic_recreated(batch.topic_partition)
+        return is_doubted
+
     def topic_recreated(self, topic_partition: TopicPartition) -> None:
         """The log of a partition is another, empty one. What this transaction has in the old one is
-        gone, so it cannot be committed; otherwise sequences begin again.
+        gone, so it cannot be committed; otherwise sequences begin again. Before the first
+        acknowledgement there is nothing there, unless one is on its way.
         """
+        self._sequences.doubt(topic_partition)
         if not self._sequences.of(topic_partition).has_begun:
             return
         if topic_partition not in self._partitions:

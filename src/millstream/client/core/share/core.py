@@ -21,9 +21,10 @@ from millstream.client.core.metadata import MetadataView, check_names
 from millstream.client.core.network import Network
 from millstream.client.core.share.acknowledgements import Acknowledged
 from millstream.client.core.share.errors import AcknowledgeFailedError, NotSubscribedError
-from millstream.client.core.share.fetcher import Pending, ShareFetcher
+from millstream.client.core.share.fetcher import ShareFetcher
 from millstream.client.core.share.member import ShareMember
 from millstream.client.core.share.metrics import ShareMetrics
+from millstream.client.core.share.node import Pending
 from millstream.client.core.share.settings import ShareConsumerSettings, check_settings
 from millstream.client.core.statistics import StatisticsReports
 from millstream.client.core.waiting import within
@@ -64,6 +65,7 @@ class ShareConsumerCore:
         self.user = UserSide(loop, self._has_data)
         self._renewals = 0
         """Acknowledgements that renew and are not settled: others are delivered after them."""
+        self._subscriptions = 0
         self._closed = False
         self.metrics = ShareMetrics(loop.now_ms)
         self._statistics = StatisticsReports(loop, settings, "share consumer", self.metrics.values)
@@ -71,10 +73,10 @@ class ShareConsumerCore:
         self.metadata.on_change(self.fetcher.poke)
         self.metadata.on_refused(self.user.fail)
         self.member.is_polling = self.fetcher.is_polling = lambda: self.user.is_waiting
-        self.member.on_failure = self.fetcher.on_failure = self.user.fail
+        self.member.on_failure = self.fetcher.acknowledger.on_failure = self.user.fail
         self.member.on_assigned = self._on_assigned
         self.fetcher.on_data = self.user.data_came
-        self.fetcher.on_settled = self._on_settled
+        self.fetcher.acknowledger.on_settled = self._on_settled
 
     def _has_data(self) -> bool:
         return len(self.fetcher.buffer) > 0 and not self._renewals
@@ -85,15 +87,18 @@ class ShareConsumerCore:
         """Read these topics as a member of the group; replaces an earlier subscription."""
         self._check_open()
         chosen = check_names(topics)
+        self._subscriptions += 1
         self.metadata.want_only(chosen)
         self.member.subscribe(chosen)
 
     async def unsubscribe(self, acknowledged: Sequence[Acknowledged]) -> None:
         """Send acknowledgements, give up what is acquired, leave the group."""
         self._check_open()
+        number = self._subscriptions
         await self._leave(acknowledged, self.settings.default_api_timeout_ms)
-        self.fetcher.buffer.clear()
-        self.metadata.want_only(())
+        if self._subscriptions == number:
+            self.fetcher.buffer.clear()
+            self.metadata.want_only(())
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -203,7 +208,11 @@ class ShareConsumerCore:
         # Brokers that cannot be reached must leave time for the heartbeat that leaves: otherwise
         # the group keeps this member's partitions until its session ends.
         limit_ms = max(timeout_ms - _LEAVING_MS, timeout_ms / 2)
+        number = self._subscriptions
         await attempt(self.fetcher.finish(), limit_ms, "the share sessions to end")
+        if self._subscriptions != number:
+            # Who gave up waiting for this has subscribed again, and so stays a member.
+            return
         left_ms = max(deadline - self.loop.now_ms(), 0.0)
         await attempt(self.member.leave(), left_ms, "leaving the group")
 

@@ -104,6 +104,8 @@ class ShareMember:
         self._is_asking = False
         self._beat_again = False
         self._attempts = 0
+        self._fences = 0
+        """How often the coordinator did not know the member since it last confirmed an epoch."""
         self._sent_topics: frozenset[str] | None = None
         """The subscription that the coordinator has; None: everything has to be sent."""
         self._life = 0
@@ -149,10 +151,22 @@ class ShareMember:
     # --- heartbeats ------------------------------------------------------------------------------
 
     def _join(self) -> None:
+        self._be_joining()
+        self._beat_now()
+
+    def _be_joining(self) -> None:
         self.state = ShareMemberState.JOINING
         self.member_epoch = JOIN_EPOCH
         self._sent_topics = None
-        self._beat_now()
+
+    def _join_again(self) -> None:
+        """Join at once after a fence; after the next ones with a pause."""
+        self._be_joining()
+        self._fences += 1
+        if self._fences == 1:
+            self._beat_now()
+        else:
+            self._plan(self._backoff_ms(self._fences - 2))
 
     def _beat_now(self) -> None:
         self._stop_timer()
@@ -236,6 +250,8 @@ class ShareMember:
     def _on_answer(self, answer: ShareGroupHeartbeatResponse) -> None:
         if self.state is ShareMemberState.JOINING:
             _log.info("group %s: joined as %s", self.group_id, self.member_id)
+        if self.member_epoch > JOIN_EPOCH:
+            self._fences = 0
         self.state = ShareMemberState.STABLE
         self._attempts = 0
         self.member_epoch = answer.member_epoch
@@ -252,7 +268,7 @@ class ShareMember:
         if code in _FENCED:
             _log.info("group %s: fenced (%s), joining again", self.group_id, error)
             self._end(ShareMemberState.OUTSIDE)
-            self._join()
+            self._join_again()
         elif code is ErrorCode.UNSUPPORTED_VERSION or isinstance(error, UnsupportedVersionError):
             self._fail(
                 UnsupportedVersionError(
@@ -271,12 +287,14 @@ class ShareMember:
             self._fail(error)
 
     def _retry(self) -> None:
-        settings = self._settings
-        pause = backoff_ms(
-            self._loop, self._attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
-        )
+        self._plan(self._backoff_ms(self._attempts))
         self._attempts += 1
-        self._plan(pause)
+
+    def _backoff_ms(self, attempts: int) -> float:
+        settings = self._settings
+        return backoff_ms(
+            self._loop, attempts, settings.retry_backoff_ms, settings.retry_backoff_max_ms
+        )
 
     def _fail(self, error: Exception) -> None:
         self._fatal = error

@@ -629,3 +629,31 @@ def test_an_expression_needs_the_consumer_protocol(cluster: ConsumerGroupCluster
     with pytest.raises(ConfigError, match=r"group\.protocol=consumer"):
         member.core.subscribe(SubscriptionPattern("t"), member)
     assert not member.core.subscription.uses_group
+
+
+@pytest.mark.parametrize("is_join", [True, False])
+@pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
+def test_a_coordinator_that_fences_every_member_is_not_flooded(
+    cluster: ConsumerGroupCluster, error: ErrorCode, *, is_join: bool
+) -> None:
+    """Whether it refuses to let the member join, or knows it no longer as soon as it has."""
+    member = join(cluster)
+    asked: list[int] = []
+    refusing = [True]
+
+    def refuse(broker: TwinBroker, request: Request) -> Response | None:
+        if not isinstance(request, ConsumerGroupHeartbeatRequest) or not refusing:
+            return None
+        asked.append(request.member_epoch)
+        if (request.member_epoch == 0) is not is_join:
+            return None
+        return ConsumerGroupHeartbeatResponse(
+            error_code=error.code, member_epoch=0, heartbeat_interval_ms=0
+        )
+
+    cluster.hooks.append(refuse)
+    settle(member, for_ms=10_000)
+    assert 5 <= len(asked) <= 60
+    refusing.clear()
+    settle(member, for_ms=4_000)
+    assert len(set(member.seen)) == 40

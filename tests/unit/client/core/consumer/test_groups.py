@@ -39,6 +39,7 @@ from millstream.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from millstream.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 T = [TopicPartition("t", number) for number in range(4)]
 
@@ -686,3 +687,37 @@ def test_after_an_assignor_has_failed_the_next_poll_begins_anew(
         settle(member)
     settle(member)
     assert member.owned == frozenset(T)
+
+
+@pytest.mark.parametrize(
+    ("request_class", "error"),
+    [
+        (JoinGroupRequest, ErrorCode.UNKNOWN_MEMBER_ID),
+        (JoinGroupRequest, ErrorCode.REBALANCE_IN_PROGRESS),
+        (SyncGroupRequest, ErrorCode.ILLEGAL_GENERATION),
+        (SyncGroupRequest, ErrorCode.REBALANCE_IN_PROGRESS),
+    ],
+)
+def test_a_coordinator_that_refuses_every_member_is_not_flooded(
+    cluster: ReaderCluster, request_class: type[Request], error: ErrorCode
+) -> None:
+    member = TwinMember(cluster)
+    refusing = [True]
+
+    def refuse(broker: TwinBroker, request: Request) -> Response | None:
+        if not isinstance(request, request_class) or not refusing:
+            return None
+        if request_class is SyncGroupRequest:
+            return SyncGroupResponse(error_code=error.code, assignment=b"")
+        return JoinGroupResponse(
+            error_code=error.code, protocol_name="", leader="", member_id="", members=[]
+        )
+
+    cluster.hooks.append(refuse)
+    member.subscribe(["t"])
+    settle(member, for_ms=10_000)
+    asked = len(sent(cluster, JoinGroupRequest))
+    assert 5 <= asked <= 60, "the first at once, then at most one in retry.backoff.max.ms"
+    refusing.clear()
+    settle(member, for_ms=6_000)
+    assert len(member.seen) == 40

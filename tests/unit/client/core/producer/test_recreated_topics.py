@@ -6,6 +6,7 @@ import pytest
 from tests.unit.client.core.producer.test_transactions import TOPIC, Program, program
 
 from millstream.client.errors import AbortableTransactionError, TransactionAbortedError
+from millstream.protocol.messages.produce import ProduceRequest
 
 SOON_MS = 1_000
 
@@ -87,3 +88,38 @@ def test_an_abort_does_not_wait_for_the_old_topic(level: int) -> None:
     writer.loop.run(aborting, 5_000)
     story(writer, b"2")
     assert writer.cluster.committed(TOPIC) == [b"2"]
+
+
+@levels
+def test_what_the_old_topic_acknowledges_late_is_not_committed(level: int) -> None:
+    """The first batch of a transaction is in the old log, and nothing was acknowledged before."""
+    writer = program(level, brokers=2)
+    writer.loop.run(writer.core.network.ready(2))  # metadata must not wait behind the batch
+    writer.control.begin()
+    writer.cluster.after = lambda broker, connection, request: (
+        500.0 if isinstance(request, ProduceRequest) else 0.0
+    )
+    gone = writer.send(b"0")
+    writer.loop.advance(100)
+    assert writer.cluster.topics[TOPIC].partitions[0].end_offset == 1
+    writer.cluster.create_topic(TOPIC, 3)
+    writer.loop.run(writer.core.metadata.request_update())
+    assert writer.settled(gone) is None, "the old topic has it"
+    with pytest.raises(AbortableTransactionError, match="created again"):
+        writer.commit()
+    writer.abort()
+    story(writer, b"1")
+    assert writer.cluster.committed(TOPIC) == [b"1"]
+
+
+@levels
+def test_a_first_batch_that_is_sent_again_goes_to_the_new_topic(level: int) -> None:
+    writer = program(level)
+    writer.control.begin()
+    writer.cluster.brokers[1].stop()
+    writer.send(b"0")
+    writer.loop.advance(100)
+    writer.cluster.create_topic(TOPIC, 3)
+    writer.cluster.brokers[1].start()
+    writer.commit()
+    assert writer.cluster.committed(TOPIC) == [b"0"]

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
 
-from millstream.client.core.producer.accumulator import TopicBuffer
+from millstream.client.core.producer.accumulator import MemoryWaiter, TopicBuffer
 from millstream.client.core.producer.batch import Delivery, RecordMetadata
 from millstream.client.core.producer.core import ProducerCore, complete_settings
 from millstream.client.core.settings import ProducerSettings, read_settings
@@ -442,7 +442,8 @@ def test_memory_runs_out_and_comes_back() -> None:
         count += 1
     assert 20 < count < 100
     freed: list[int] = []
-    waiter = world.core.accumulator.wait_for_memory(lambda: freed.append(1))
+    waiter = MemoryWaiter(lambda: freed.append(1))
+    world.core.accumulator.wait_for_memory(waiter)
     world.cluster.brokers[1].start()
     world.flush()
     assert freed
@@ -463,7 +464,8 @@ def test_who_waits_for_much_memory_is_not_passed_by_who_waits_for_little() -> No
     waiters = []
     for name, size in sizes.items():
         assert accumulator.append(queue, 1, None, bytes(size), (), None) is None
-        waiters.append(accumulator.wait_for_memory(lambda name=name: order.append(name)))
+        waiters.append(MemoryWaiter(lambda name=name: order.append(name)))
+        accumulator.wait_for_memory(waiters[-1])
     world.cluster.brokers[1].start()
     while not order:
         world.loop.advance(1)
@@ -485,10 +487,11 @@ def test_who_stops_to_wait_leaves_the_memory_to_the_next() -> None:
     queue = accumulator.topic(TOPIC).queues[0]
     assert accumulator.append(queue, 1, None, bytes(5_000), (), None)
     assert accumulator.append(queue, 1, None, bytes(9_000), (), None) is None
-    first = accumulator.wait_for_memory(lambda: None)
+    first = MemoryWaiter(lambda: None)
+    accumulator.wait_for_memory(first)
     assert accumulator.append(queue, 1, None, bytes(100), (), None) is None
     woken: list[int] = []
-    accumulator.wait_for_memory(lambda: woken.append(1))
+    accumulator.wait_for_memory(MemoryWaiter(lambda: woken.append(1)))
     assert not woken
     accumulator.stop_waiting(first)
     accumulator.wake_waiters()

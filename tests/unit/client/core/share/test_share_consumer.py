@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.client_twin.cluster import TwinBroker
 from tests.client_twin.loop import TwinLoop
@@ -16,10 +18,11 @@ from millstream.client.core.share.errors import (
     NotSubscribedError,
     UnacknowledgedError,
 )
-from millstream.client.errors import BrokerError, UnsupportedVersionError
+from millstream.client.errors import BrokerError, ClientError, UnsupportedVersionError
+from millstream.model.deferred import spawn
 from millstream.model.errors import ConfigError, ErrorCode
 from millstream.protocol.api import ApiKey
-from millstream.protocol.message import Request
+from millstream.protocol.message import Request, Response
 from millstream.protocol.messages.metadata import MetadataRequest
 from millstream.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
@@ -672,10 +675,10 @@ def test_an_answer_to_acknowledgements_tells_how_long_locks_last() -> None:
     cluster = cluster_with(2)
     member = member_of(cluster)
     cluster.loop.run(member.poll(5_000))
-    assert member.core.fetcher.acquisition_lock_timeout_ms == 30_000
+    assert member.core.fetcher.acknowledger.acquisition_lock_timeout_ms == 30_000
     cluster.lock_ms = 5_000
     cluster.loop.run(member.commit())
-    assert member.core.fetcher.acquisition_lock_timeout_ms == 5_000
+    assert member.core.fetcher.acknowledger.acquisition_lock_timeout_ms == 5_000
 
 
 def test_every_leader_is_fetched_from() -> None:
@@ -725,3 +728,117 @@ def _emptied(data: bytes | bytearray) -> bytes:
     """Return a batch's offsets without records, as compaction leaves one."""
     (batch,) = iter_batches(data)
     return empty_batch(batch)
+
+
+# --- ends that take longer than they have ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_subscription_after_a_late_end_gets_a_session_of_its_own(*, is_first: bool) -> None:
+    """What ended the earlier session must not end this one, nor may this one go on in that."""
+    cluster = cluster_with(5)
+    cluster.create_topic("u", 1)
+    cluster.fill("u", 0, 3)
+    member = member_of(cluster, default_api_timeout_ms=400)
+    if not is_first:
+        assert len(cluster.loop.run(member.poll(10_000))) == 5
+    slow = ShareFetchRequest if is_first else ShareAcknowledgeRequest
+    cluster.after = lambda *asked: 900.0 if isinstance(asked[2], slow) else 0.0
+    if is_first:
+        assert cluster.loop.run(member.poll(100)) == []
+    cluster.loop.run(member.core.unsubscribe(member.delivery.take_acknowledged()))
+    assert -1 not in [each.share_session_epoch for each in cluster.share_requests] or not is_first
+    member.core.subscribe(["u"])
+    records = cluster.loop.run(member.poll(10_000))
+    assert {record.topic for record in records} == {"u"}
+    cluster.loop.run(member.commit())
+    assert cluster.outcomes("u", 0, "accepted") == [0, 1, 2]
+    epochs = [each.share_session_epoch for each in cluster.share_requests]
+    last = len(epochs) - epochs[::-1].index(-1)
+    assert epochs.count(-1) == 1
+    assert epochs[last:] == list(range(len(epochs) - last)), epochs
+    assert cluster.acquired("t", 0) == []
+
+
+def test_a_first_fetch_that_outlasts_the_end_makes_no_session() -> None:
+    """Nobody waits for it any more: what it brings belongs to a subscription that is over."""
+    cluster = cluster_with(5)
+    cluster.create_topic("u", 1)
+    cluster.fill("u", 0, 3)
+    member = member_of(cluster)
+    cluster.after = lambda *asked: 4_000.0 if isinstance(asked[2], ShareFetchRequest) else 0.0
+    assert cluster.loop.run(member.poll(100)) == []
+    cluster.loop.run(member.core.unsubscribe([]))
+    cluster.loop.advance(5_000)
+    assert not len(member.core.fetcher.buffer)
+    cluster.after = lambda *asked: 0.0
+    member.core.subscribe(["u"])
+    records = cluster.loop.run(member.poll(10_000))
+    assert {record.topic for record in records} == {"u"}
+    assert cluster.share_requests[-1].share_session_epoch == 0
+
+
+def test_acknowledgements_of_a_session_that_has_ended_meanwhile_fail_at_once() -> None:
+    cluster = cluster_with(5)
+    member = member_of(cluster)
+    records = cluster.loop.run(member.poll(10_000))
+    assert len(records) == 5
+    cluster.after = lambda *asked: 900.0 if isinstance(asked[2], ShareFetchRequest) else 0.0
+    polling = spawn(member.poll(100))  # takes the acknowledgements along
+    cluster.loop.advance(10)
+    for node in member.core.fetcher._nodes.values():
+        node.session.on_failure()
+    cluster.loop.run(polling)
+    cluster.loop.advance(1_000)
+    cluster.loop.run(member.poll(0))
+    assert len(member.settled) == 1
+    assert isinstance(member.settled[0][1], BrokerError)
+
+
+def test_a_request_that_cannot_be_written_ends_and_is_told() -> None:
+    cluster = cluster_with(5)
+    member = member_of(cluster)
+    cluster.loop.run(member.poll(10_000))
+    cluster.fill("t", 0, 1)
+    fetcher = member.core.fetcher
+    fetcher._settings = replace(member.settings, fetch_max_bytes=1 << 40)
+    with pytest.raises(ClientError, match="ShareFetchRequest v2 cannot hold a value"):
+        cluster.loop.run(member.poll(1_000))
+    sent = len(cluster.share_requests)
+    cluster.loop.advance(1_000)
+    assert len(cluster.share_requests) == sent
+    assert not any(each.is_busy for each in fetcher._nodes.values())
+    fetcher._settings = member.settings
+    member.core.user._failures.clear()  # of the attempts since
+    assert offsets(cluster.loop.run(member.poll(10_000))) == [5]
+
+
+@pytest.mark.parametrize("is_join", [True, False])
+@pytest.mark.parametrize("error", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH])
+def test_a_coordinator_that_fences_every_member_is_not_flooded(
+    error: ErrorCode, *, is_join: bool
+) -> None:
+    cluster = cluster_with(5)
+    cluster.interval_ms = 50
+    member = member_of(cluster)
+    asked: list[int] = []
+    refusing = [True]
+
+    def refuse(broker: TwinBroker, request: Request) -> Response | None:
+        if not isinstance(request, ShareGroupHeartbeatRequest) or not refusing:
+            return None
+        asked.append(request.member_epoch)
+        if (request.member_epoch == 0) is not is_join:
+            return None
+        return ShareGroupHeartbeatResponse(
+            error_code=error.code, member_epoch=0, heartbeat_interval_ms=0
+        )
+
+    cluster.hooks.append(refuse)
+    for _ in range(100):
+        cluster.loop.run(member.poll(100))
+    assert 5 <= len(asked) <= 60
+    refusing.clear()
+    cluster.fill("t", 0, 1)
+    cluster.loop.advance(1_500)
+    assert 5 in offsets(cluster.loop.run(member.poll(10_000)))
