@@ -222,30 +222,63 @@ def test_a_look_up_is_stepped_through(tab: Watched) -> None:
     assert page.get_by_role("button", name="Next step").is_disabled()
 
 
-def test_who_logs_in_sees_the_cluster_until_the_log_out(browser: Any) -> None:
-    users = {"ann": "a secret"}
-    with start_kafka(security="SASL_PLAINTEXT", users=users) as kafka:
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """A console that asks for the password of ann, a user of its cluster."""
+    with start_kafka(security="SASL_PLAINTEXT", users={"ann": "a secret"}) as kafka:
         kafka.admin.create_topics([NewTopic("guarded", 1, 1)]).get_all()
         security = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
         with running(kafka.bootstrap, "--login", *security) as address:
-            tab = Watched(browser, address, viewport={"width": 390, "height": 844})
-            page = tab.go("topics")
-            page.get_by_label("User of the cluster").fill("ann")
-            page.get_by_label("Password").fill("wrong")
-            page.keyboard.press("Enter")
-            page.get_by_role("alert").filter(has_text="does not know").wait_for()
-            page.get_by_label("Password").fill("a secret")
-            page.keyboard.press("Enter")
-            page.get_by_role("row").filter(has_text="guarded").wait_for()
-            boxes = [
-                each.bounding_box()
-                for each in page.locator(".bar > *").all()
-                if each.is_visible() and each.bounding_box()["width"] > 1
-            ]
-            for left, right in itertools.pairwise(sorted(boxes, key=lambda box: box["x"])):
-                assert left["x"] + left["width"] <= right["x"] + 1
-            page.get_by_role("button", name="Log out").click()
-            page.get_by_label("Password").wait_for()
-            assert page.get_by_role("row").count() == 0
-            tab.context.close()
-            assert tab.trouble == []
+            yield address
+
+
+def test_who_logs_in_sees_the_cluster_until_the_log_out(browser: Any, guarded: str) -> None:
+    tab = Watched(browser, guarded, viewport={"width": 390, "height": 844})
+    page = tab.go("topics")
+    page.get_by_label("User of the cluster").fill("ann")
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    page.get_by_role("alert").filter(has_text="does not know").wait_for()
+    page.get_by_label("Password").fill("a secret")
+    page.keyboard.press("Enter")
+    page.get_by_role("row").filter(has_text="guarded").wait_for()
+    boxes = [
+        each.bounding_box()
+        for each in page.locator(".bar > *").all()
+        if each.is_visible() and each.bounding_box()["width"] > 1
+    ]
+    for left, right in itertools.pairwise(sorted(boxes, key=lambda box: box["x"])):
+        assert left["x"] + left["width"] <= right["x"] + 1
+    page.get_by_role("button", name="Log out").click()
+    page.get_by_label("Password").wait_for()
+    assert page.get_by_role("row").count() == 0
+    tab.context.close()
+    assert tab.trouble == []
+
+
+@pytest.mark.parametrize("first", ["late", "lost"])
+def test_the_log_in_is_shown_though_the_first_answer_is(
+    browser: Any, guarded: str, first: str
+) -> None:
+    """The page does not wait for who asks; where that is a log-in, it has to show itself then."""
+    tab = Watched(browser, guarded)
+    asked = []
+
+    def hold(route: Any) -> None:
+        asked.append(route)
+        if len(asked) > 1:
+            route.continue_()
+        elif first == "lost":
+            route.abort()
+
+    tab.page.route("**/api/session", hold)
+    page = tab.go("topics")
+    page.get_by_role("alert").filter(has_text="Log in").wait_for()
+    if first == "late":
+        asked[0].continue_()
+    page.get_by_label("User of the cluster").fill("ann")
+    page.get_by_label("Password").fill("a secret")
+    page.keyboard.press("Enter")
+    page.get_by_role("row").filter(has_text="guarded").wait_for()
+    tab.context.close()
+    assert tab.trouble == []

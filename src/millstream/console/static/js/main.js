@@ -35,6 +35,10 @@ route("/tables", tables);
 route("/explained", explained);
 
 let life = new Life();
+let shownTo; // whom the page on the screen is for; undefined until there is one
+
+/** Who asks: null for a person who has to log in, "" where nobody has to. */
+const asker = () => (state.login ? state.user : "");
 
 function frame(path) {
   const first = path.split("/")[1] ?? "";
@@ -50,12 +54,13 @@ function frame(path) {
 function show() {
   const { path, query } = here();
   const main = document.getElementById("main");
+  shownTo = asker();
   life.end();
   life = new Life();
   frame(path);
   window.scrollTo(0, 0);
-  if (state.login && state.user === null) {
-    logInPage(main, async () => { await session(); show(); });
+  if (asker() === null) {
+    logInPage(main, session);
     return;
   }
   const found = find(path, query);
@@ -95,7 +100,9 @@ async function session() {
     const cluster = document.getElementById("cluster");
     cluster.textContent = state.cluster_id ?? state.bootstrap;
     cluster.title = `Connected through ${state.bootstrap}`;
-    if (state.login && state.user === null) { forget(); return; }
+    // This answer may have come after the page that did not wait for it.
+    if (shownTo !== undefined && shownTo !== asker()) show();
+    if (asker() === null) { forget(); return; }
     put(user(), state.user === null ? [] : [h("span", null, state.user), button("Log out", leave)]);
     mode.textContent = state.read_only ? "Read only" : "Can write";
     mode.className = `mode${state.read_only ? "" : " writes"}`;
@@ -110,7 +117,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
   document.getElementById("main").focus();
 });
 api.whenLoggedOut(() => {
-  if (!state.login || state.user === null) return;
+  if (!asker()) return;
   forget();
   show();
 });
