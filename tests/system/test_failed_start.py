@@ -17,7 +17,7 @@ from tests.system.wire import Wire, create_topic, offset_for, produce, read_all
 from millstream.records.builder import BatchBuilder
 from millstream.sqlite.database import FILE_NAME
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.own_interpreter]
 
 MARKER = ".kafka_cleanshutdown"
 

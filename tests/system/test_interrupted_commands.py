@@ -20,7 +20,7 @@ from millstream.client.core.admin.offsets import LATEST
 from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.own_interpreter]
 
 _SIGNALS = pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["INT", "TERM"]

@@ -16,7 +16,7 @@ from millstream.client.core.admin.offsets import LATEST
 from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.own_interpreter]
 
 
 def test_the_first_line_says_where(tmp_path: Path) -> None:

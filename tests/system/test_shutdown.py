@@ -33,7 +33,7 @@ from millstream.protocol.messages.metadata import (
 )
 from millstream.records.builder import BatchBuilder
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.own_interpreter]
 
 TOPIC = "busy"
 IDLE_TOPIC = "idle"
