@@ -52,7 +52,7 @@ class UnityServer:
     def __enter__(self) -> UnityServer:
         java = shutil.which("java")
         if java is None:
-            raise UnityMissingError("no java")
+            raise UnityMissingError("needs Java for the server of Unity Catalog")
         try:
             jars = copied_jars(_JARS, (_SERVER,))
         except JarsMissingError as error:

@@ -69,7 +69,7 @@ def native() -> NativeCodec:
     path = os.environ.get("MILLSTREAM_FUZZ_KERNEL")
     found = NativeCodec(Path(path)) if path else native_codec()
     if found is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     return found
 
 
@@ -422,7 +422,7 @@ def test_headers_of_requests_are_read_as_in_python_or_left_to_it(
     monkeypatch.setattr(headers, "native_codec", lambda: native)
     decode = header_decoder()
     if decode is decode_request_header:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     known = sorted(APIS)
     for _ in range(500 * ROUNDS):
         key = random.choice((*known, -1, 4, 32_767))
@@ -470,7 +470,7 @@ def test_a_batch_that_is_received_in_c_is_the_one_that_python_would_append(
     library = Library(Path(path)) if path else installed_kernel()
     receive = receiver(library)
     if receive is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     monkeypatch.setattr(kernel, "_loaded", None)
     writer = HostileWriter(700 + seed)
     received = 0
@@ -505,7 +505,7 @@ def test_a_batch_that_is_received_in_c_is_the_one_that_python_would_append(
 def test_an_ordinary_batch_of_every_codec_is_received_in_c() -> None:
     receive = receiver(installed_kernel())
     if receive is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     limits = ProduceLimits()
     for each in Codec:
         for size in (10, 1000):
@@ -536,7 +536,7 @@ def test_a_batch_is_found_as_in_python(
     path = os.environ.get("MILLSTREAM_FUZZ_KERNEL")
     library = Library(Path(path)) if path else installed_kernel()
     if batch_finder(library, BatchPosition) is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     writer = HostileWriter(800 + seed)
     draw = writer.random.choice
     (tmp_path / "topic-0").mkdir()
@@ -563,7 +563,7 @@ def test_a_batch_is_found_as_in_python(
 def test_batches_are_found_in_c() -> None:
     find = batch_finder(installed_kernel(), BatchPosition)
     if find is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     records = [Record(index, NOW_MS, b"k", b"value") for index in range(3)]
     batches = [encode_batch(records, BatchOptions(base_offset=first)) for first in (0, 3, 6)]
     log, size = b"".join(batches), len(batches[0])

@@ -180,7 +180,7 @@ def run_kcat(*arguments: str, stdin: bytes = b"") -> bytes:
     """Run kcat and return what it printed; skips the test where kcat is not installed."""
     program = shutil.which("kcat") or shutil.which("kafkacat")
     if program is None:
-        pytest.skip("kcat is not installed")
+        pytest.skip("needs kcat: apt-get install kcat")
     done = subprocess.run(
         [program, *arguments], input=stdin, capture_output=True, timeout=TIMEOUT_S, check=False
     )

@@ -36,7 +36,7 @@ HELD_S: Final = 3
 def program(name: str) -> str:
     """Return promtool or prometheus, or skip the test."""
     if PROMETHEUS is None:
-        pytest.skip("there is no Prometheus: set PROMETHEUS to the program")
+        pytest.skip("needs Prometheus: set PROMETHEUS to its program, beside which is promtool")
     found = Path(PROMETHEUS).with_name(name)
     if not found.exists():
         pytest.skip(f"there is no {name} beside {PROMETHEUS}")

@@ -91,6 +91,13 @@ def _java(directory: Path, may_download: bool) -> list[str]:
         raise NotAvailableError(str(error)) from error
 
 
+def _needs(what: str, said: str, may_download: bool) -> str:
+    """Say why it is not there: nobody has brought it here yet, or it could not be brought."""
+    if may_download:
+        return f"{what} cannot be had: {said[-300:]}"
+    return f"needs {what}, which make interop, or pytest tests/interop --java, downloads"
+
+
 def _franz_go(directory: Path, may_download: bool) -> list[str]:
     if shutil.which("go") is None:
         raise NotAvailableError("Go is not on the path")
@@ -99,7 +106,7 @@ def _franz_go(directory: Path, may_download: bool) -> list[str]:
     environment = dict(os.environ) if may_download else {**os.environ, "GOPROXY": "off"}
     fetched = _run(["go", "mod", "download"], source, environment)
     if fetched.returncode != 0:
-        raise NotAvailableError(f"the modules of franz-go are not here: {fetched.stderr[-300:]}")
+        raise NotAvailableError(_needs("the modules of franz-go", fetched.stderr, may_download))
     built = _run(["go", "build", "-o", "worker", "./secured"], source, environment)
     assert built.returncode == 0, built.stderr
     return [str(source / "worker")]
@@ -114,7 +121,7 @@ def _kafkajs(directory: Path, may_download: bool) -> list[str]:
     words.append("--prefer-offline" if may_download else "--offline")
     done = _run(words, directory, os.environ)
     if done.returncode != 0:
-        raise NotAvailableError(f"kafkajs is not here: {done.stderr[-300:]}")
+        raise NotAvailableError(_needs("kafkajs", done.stderr, may_download))
     return ["node", "worker.js"]
 
 

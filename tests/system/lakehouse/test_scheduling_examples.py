@@ -78,7 +78,7 @@ def test_the_commands_of_airflow(variables: dict[str, str]) -> None:
 
 
 def test_the_dags_of_airflow() -> None:
-    pytest.importorskip("airflow")
+    pytest.importorskip("airflow", reason="needs Airflow: pip install apache-airflow")
     runpy.run_path(str(EXAMPLES / "airflow" / "clicks.py"))
 
 
@@ -88,7 +88,7 @@ def test_the_syntax_of_dagster() -> None:
 
 
 def test_dagster(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    dagster = pytest.importorskip("dagster")
+    dagster = pytest.importorskip("dagster", reason="needs Dagster: pip install dagster")
     for name in ("BOOTSTRAP", "TOPIC", "TABLE"):
         monkeypatch.setenv(name, variables[name])
     found = runpy.run_path(str(EXAMPLES / "dagster" / "clicks.py"))

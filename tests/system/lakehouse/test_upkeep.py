@@ -346,10 +346,9 @@ def test_a_load_that_follows_maintains_its_table(site: TopicSite) -> None:
     assert site.audit().rows == 8
 
 
+@pytest.mark.parametrize("site", ["iceberg"], indirect=True)
 def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
     """Each commit leaves a file with the whole state; the table remembers the last few."""
-    if site.settings.table.kind != "iceberg":
-        pytest.skip("Iceberg alone keeps such files")
     site.write(0, [b"0"])
     site.load()
     with (

@@ -54,7 +54,7 @@ class Plain(Message, versions="0-1", flexible="1+"):
 def found() -> NativeCodec:
     codec = native_codec()
     if codec is None:
-        pytest.skip("there is no codec in C")
+        pytest.skip("needs the codec in C: python native/build.py")
     return codec
 
 

@@ -25,7 +25,7 @@ class Found(NamedTuple):
 def test_what_is_found_hashes_as_its_equal() -> None:
     find = batch_finder(library(), Found)
     if find is None:
-        pytest.skip("there is no search in C")
+        pytest.skip("needs the search in C: python native/build.py")
     found = find(find_kernel._HEADER, 0, 7, 1000, 0)
     assert found == Found(7, 61, 0, 0, 0, 0)
     assert {found: 1}[Found(7, 61, 0, 0, 0, 0)] == 1

@@ -64,7 +64,7 @@ def compiled(lines: list[str]) -> str:
     """Return what the compiler says of these lines."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no C compiler")
+        pytest.skip("needs a C compiler: apt-get install gcc")
     headers = ["<stddef.h>", *(f'"{path.name}"' for path in sorted(NATIVE.glob("*.h")))]
     source = "\n".join([*(f"#include {header}" for header in headers), *lines])
     done = subprocess.run(

@@ -87,7 +87,7 @@ def test_javas_own_stores_are_read_or_told_apart(tmp_path: Path) -> None:
         try:
             subprocess.run(command.split(), check=True, capture_output=True, timeout=60)
         except FileNotFoundError:
-            pytest.skip("no keytool here")
+            pytest.skip("needs keytool, which a JDK has")
     store = replace(KEYSTORE, type="JKS", password=PASSWORD)
     server_context(with_key(replace(store, location=str(made["PKCS12"]))))
     with pytest.raises(ConfigError) as caught:

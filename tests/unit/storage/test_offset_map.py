@@ -30,7 +30,7 @@ def python_map(size_bytes: int, load_factor: float) -> Map:
 def kernel_map(size_bytes: int, load_factor: float) -> Map:
     library = cleaner_library()
     if library is None:
-        pytest.skip("the kernel is not built")
+        pytest.skip("needs the kernel: python native/build.py")
     return KernelOffsetMap(library, size_bytes, load_factor, SEED)
 
 
@@ -72,7 +72,7 @@ def test_too_small(make: Make) -> None:
 def test_the_digest_is_siphash_of_128_bits() -> None:
     library = cleaner_library()
     if library is None:
-        pytest.skip("the kernel is not built")
+        pytest.skip("needs the kernel: python native/build.py")
     found = KernelOffsetMap(library, 10 * SLOT_BYTES, 0.9, SEED)
     digest = library.digest(found._address, b"")
     assert digest.hex() == "a3817f04ba25a8e66df67214c7550293"
