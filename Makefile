@@ -23,16 +23,16 @@ check: $(STAMP)  ## format, lint, types, layers and the fast tests: a minute or 
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python tools/run_tests.py -n 2 --few-examples -m 'not slow and not interop and not system and not spark'
+	$(BIN)/python tools/run_tests.py -n 2 --one-example-of 10 -m 'not slow and not interop and not system and not spark'
 
 test: $(STAMP)  ## what needs no Java tools: `check` plus real processes, stock clients and Spark
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python tools/run_tests.py -n 4 -m 'not spark and not long' --beside -m 'spark and not long'
+	$(BIN)/python tools/run_tests.py --checks mypy lint-imports -- -n 4 --one-example-of 2 -m 'not spark and not long' \
+		--beside -m 'spark and not long' tests/spark
 
-test-all: test  ## `test`, and what takes long: many seeds, mutations of the simulator, kills at random moments
+test-all: test  ## `test`, all examples of the property tests, and what takes long: many seeds, kills at random moments
+	$(BIN)/python tools/run_tests.py -n 2 -m 'not long' tests/property
 	$(BIN)/python tools/run_tests.py -n 2 -m long
 
 test-pythons:  ## the fast tests on Python 3.12, 3.13 and 3.14, those that this machine has (PYTHONS=3.13)

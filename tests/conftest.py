@@ -4,24 +4,40 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests import examples
+from tests import examples, forks
 from tests.broker_process import BrokerProcess
 from tests.spreading import spread
 
 from millstream.records import kernel
 from millstream.sqlite.database import Database
 
+SPARK = Path(__file__).parent / "spark"
+SHORT_LIVED_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make check` has no time for all examples of the property tests."""
+    """`make check` and `make test` have no time for all examples of the property tests, nor for a
+    fresh interpreter for every broker.
+    """
     parser.addoption(
-        "--few-examples", action="store_true", help="a fifth of the examples of property tests"
+        "--one-example-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="draw one of so many examples of property tests",
+    )
+    parser.addoption(
+        "--own-interpreters",
+        action="store_true",
+        help="a fresh interpreter for each command that a test starts, not a fork of a loaded one",
     )
 
 
@@ -30,8 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     background or nohup has them ignored, and hold no example of a property to a time: the machine
     that runs it may be busy.
     """
-    if config.getoption("--few-examples"):
-        examples.SHARE = 5
+    examples.SHARE = config.getoption("--one-example-of")
+    if not config.getoption("--own-interpreters"):
+        forks.install()
     settings.register_profile(
         "untimed",
         deadline=None,
@@ -39,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("untimed")
+    # A JVM of these tests lives for seconds: what it compiles well it seldom runs again.
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(SHORT_LIVED_JVM))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none
@@ -51,6 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spread the files whose tests wait for processes evenly among those whose tests compute, so
     that the workers of a whole run have both at any time.
     """
+    for each in items:
+        marks = {mark.name for mark in each.iter_markers()}
+        if "spark" in marks and not marks & {"long", "java"} and SPARK not in each.path.parents:
+            raise pytest.UsageError(f"{each.nodeid}: `make test` has Spark for {SPARK} alone")
     waiting: list[list[pytest.Item]] = []
     computing: list[list[pytest.Item]] = []
     for _, tests in itertools.groupby(items, key=lambda item: item.path):
@@ -75,8 +99,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Say whether what this test and its fixtures start may be forked."""
+    forks.may_fork = item.get_closest_marker("own_interpreter") is None
+
+
 def pytest_unconfigure() -> None:
     """Let extension modules find their objects when the process ends."""
+    forks.close()
     gc.unfreeze()
 
 

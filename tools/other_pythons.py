@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         print(f"Python {version}: {interpreter}", flush=True)
         python = environment(version, interpreter)
-        command = [str(python), RUN_TESTS, "-n", "2", "--few-examples", "-m", MARKERS]
+        command = [str(python), RUN_TESTS, "-n", "2", "--one-example-of", "5", "-m", MARKERS]
         if _run([*command, *(arguments or DIRECTORIES)]):
             failed.append(version)
     if failed:

@@ -9,7 +9,9 @@ output names the tests that needed both attempts: each is a fault of the test or
 somebody should look at.
 
 ``-n 4 -m "not spark" --beside -m spark`` runs pytest twice at the same time: tests of Spark share
-one JVM in one process and compute, most others are many and wait.
+one JVM in one process and compute, most others are many and wait. ``--checks mypy lint-imports --``
+before all other arguments runs programs of this environment beside the tests too, one after the
+other; what they print comes after the tests, and one that fails fails the run.
 
 pytest rewrites the assertions of every test file when it imports it. For all files that takes most
 of a minute of CPU, and each worker of ``-n`` would do it for itself, so they are rewritten before
@@ -22,11 +24,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
@@ -40,13 +43,50 @@ TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 CACHES = (Path(".pytest_cache"), Path(".pytest_cache_beside"))
 LAST_FAILED = Path("v/cache/lastfailed")
 BESIDE = "--beside"
+CHECKS = "--checks"
 TESTS = Path("tests")
 FEW = 100
 """So many files are rewritten as fast by the workers."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests and answer pytest's exit code."""
+    """Run the tests and answer pytest's exit code, or 1 where a check alone has failed."""
+    checks: Sequence[str] = ()
+    if arguments[:1] == [CHECKS]:
+        end = arguments.index("--")
+        checks, arguments = arguments[1:end], arguments[end + 1 :]
+    with beside(checks) as checked:
+        code = run_tests(arguments)
+        return code if checked() else code or TESTS_FAILED
+
+
+@contextlib.contextmanager
+def beside(checks: Sequence[str]) -> Iterator[Callable[[], bool]]:
+    """Run these programs of the environment; what is yielded waits for them, shows what they
+    printed, and answers whether all went well.
+    """
+    programs = " && ".join(
+        shlex.quote(str(Path(sys.executable).with_name(each))) for each in checks
+    )
+    with tempfile.TemporaryFile() as output:
+        if not checks:
+            yield lambda: True
+            return
+        running = subprocess.Popen(["sh", "-c", programs], stdout=output, stderr=output)
+
+        def checked() -> bool:
+            code = running.wait()
+            print(f"\nBeside the tests ran: {', '.join(checks)}", flush=True)
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+            sys.stdout.flush()
+            return code == 0
+
+        yield checked
+
+
+def run_tests(arguments: Sequence[str]) -> int:
+    """Run the tests, what failed a second time, and answer pytest's exit code."""
     runs = [list(arguments)]
     if BESIDE in runs[0]:
         place = runs[0].index(BESIDE)

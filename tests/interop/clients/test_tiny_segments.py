@@ -90,6 +90,7 @@ def test_confluent_kafka(tiny: BrokerProcess) -> None:
     assert found == list(enumerate(values()))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_kafka_python(tiny: BrokerProcess) -> None:
     from kafka import KafkaConsumer
@@ -137,6 +138,7 @@ def test_kcat(tiny: BrokerProcess) -> None:
     assert found == b"".join(b"%d %s\n" % pair for pair in enumerate(values()))
 
 
+@pytest.mark.long
 def test_our_own_command(tiny: BrokerProcess) -> None:
     done = subprocess.run(
         [

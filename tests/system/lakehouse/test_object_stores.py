@@ -88,7 +88,7 @@ def test_a_table_with_dead_letters(site: TopicSite, server: S3Server, kind: str)
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
+@pytest.mark.parametrize("kind", [pytest.param("delta", marks=pytest.mark.long), "parquet"])
 def test_a_link_that_breaks_in_a_commit(site: TopicSite, server: S3Server, kind: str) -> None:
     log = "_delta_log/" if kind == "delta" else "_millstream/log/"
     cuts = [(log, True), (log, False), ("date%3D2024", False), ("rejected/", True)]

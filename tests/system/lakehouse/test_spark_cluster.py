@@ -24,7 +24,7 @@ from millstream.client.core.admin.topics import NewTopic
 from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.table import parse_table_name
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 PADDING = "x" * 5_000
 COUNT = 4_000
@@ -94,7 +94,6 @@ def test_two_workers_load_into_a_store(
     assert in_delta(site, server) == list(range(COUNT))
 
 
-@pytest.mark.long
 def test_files_on_the_disks_of_workers_are_in_no_commit(
     site: TopicSite, cluster: SparkCluster, lake: Path
 ) -> None:
@@ -108,7 +107,6 @@ def test_files_on_the_disks_of_workers_are_in_no_commit(
     assert list(site.table.files()) == []
 
 
-@pytest.mark.long
 def test_two_workers_load_into_a_table_of_a_rest_catalogue(
     site: TopicSite, cluster: SparkCluster, server: S3Server, tmp_path: Path
 ) -> None:
@@ -128,7 +126,6 @@ def test_two_workers_load_into_a_table_of_a_rest_catalogue(
         pytest.skip(str(error))
 
 
-@pytest.mark.long
 def test_a_worker_that_is_killed_costs_no_record(
     site: TopicSite, cluster: SparkCluster, server: S3Server
 ) -> None:
@@ -180,7 +177,6 @@ spark.stop()
 """
 
 
-@pytest.mark.long
 def test_a_job_whose_python_has_what_is_packed_for_it_and_nothing_else(
     site: TopicSite, cluster: SparkCluster, server: S3Server, tmp_path: Path
 ) -> None:
@@ -225,7 +221,6 @@ spark.stop()
 """
 
 
-@pytest.mark.long
 def test_sources_and_sinks(site: TopicSite, cluster: SparkCluster, lake: Path) -> None:
     """The checkpoint lies with the driver."""
     write(site, COUNT)

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.examples import examples
 from tests.native.sanitized import run_sanitized
 
 from millstream.native import loader
@@ -110,10 +111,11 @@ def test_without_a_library_or_with_another_one(
 
 @pytest.mark.slow
 def test_hostile_input_stays_inside_its_buffers(tmp_path: Path) -> None:
-    run_sanitized(tmp_path, "hostile", 20_000)
+    run_sanitized(tmp_path, "hostile", examples(20_000))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_compiler_builds_it(tmp_path: Path) -> None:
     native = native_build()
     compilers = {

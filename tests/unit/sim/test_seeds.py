@@ -38,6 +38,7 @@ FOUND = (
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "seconds", "kinds", "what"), FOUND, ids=[f[3] for f in FOUND])
 def test_what_once_failed(seed: int, seconds: int, kinds: tuple[str, ...], what: str) -> None:
     swarm = Swarm.of(*kinds, every_ms=800.0) if kinds else None

@@ -49,6 +49,19 @@ def test_a_test_that_failed_once_is_run_again_and_named(tmp_path: Path) -> None:
     assert output.count("slowest 25 durations") == 1
 
 
+@pytest.mark.parametrize(("check", "code"), [("python", 0), ("pytest", 1)])
+def test_checks_run_beside_the_tests_and_can_fail_the_run(
+    tmp_path: Path, check: str, code: int
+) -> None:
+    """A Python without words ends well; `pytest` runs the other test too, which is red."""
+    (tmp_path / "test_red.py").write_text("def test_red():\n    assert not 'green'\n")
+    tests = {"tests/system/test_a.py": 0}
+    found, output, runs = run(tmp_path, tests, "--checks", "python", check, "--", "tests")
+    assert (found, runs) == (code, {"tests/system/test_a.py": 1 + code})
+    assert output.index("1 passed") < output.index(f"Beside the tests ran: python, {check}")
+    assert ("test_red" in output) == bool(code)
+
+
 def test_one_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     code, _, runs = run(tmp_path, {"tests/system/test_a.py": 2})
     assert code == 1

@@ -10,6 +10,7 @@ import os
 
 import pytest
 from tests.client_twin.schedules import Schedule
+from tests.examples import examples
 
 FEW = 300
 MANY = 3000
@@ -31,7 +32,7 @@ def run(seeds: range) -> None:
 
 @pytest.mark.slow
 def test_a_few_schedules() -> None:
-    run(range(FEW))
+    run(range(examples(FEW)))
 
 
 @pytest.mark.slow
