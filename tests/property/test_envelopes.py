@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -20,17 +21,31 @@ from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 
 pytestmark = pytest.mark.skipif(kernel.library() is None, reason=kernel.describe())
 
-COLUMNS = pa.schema([("id", pa.int64()), ("k\xe4", pa.string()), ("x", pa.float64())])
+COLUMNS = pa.schema(
+    [
+        *(("id", pa.int64()), ("k\xe4", pa.string()), ("x", pa.float64())),
+        *(("schema", pa.string()), ("payload", pa.int64()), ("op", pa.string())),
+    ]
+)
 ROWS = st.fixed_dictionaries(
     {},
     optional={
         "id": st.sampled_from([1, 2, 3, 1, 2, None, "1", [1], 2.0]),
         "k\xe4": st.sampled_from(["a", "b", 'q"\\\n', "ü", None]),
         "x": st.sampled_from([0.5, 2, None, "{", UNAVAILABLE, {"id": 3}]),
+        "schema": st.sampled_from(["public", None, {"type": "struct"}, {}, "{"]),
+        "payload": st.sampled_from([1, 2, None, {"id": 1}, {"payload": 1}]),
+        "op": st.sampled_from(["d", None]),
     },
 )
 GOOD_ROWS = st.fixed_dictionaries(
-    {"id": st.integers(1, 3), "k\xe4": st.sampled_from("ab"), "x": st.sampled_from([0.5, 1.5])}
+    {
+        **{"id": st.integers(1, 3), "k\xe4": st.sampled_from("ab")},
+        "x": st.sampled_from([0.5, 1.5]),
+    },
+    optional={
+        **{"schema": st.sampled_from("ab"), "payload": st.integers(1, 3), "op": st.just("x")},
+    },
 )
 ANY_ROW = st.one_of(GOOD_ROWS, GOOD_ROWS, ROWS, st.none(), st.sampled_from([1, "row", []]))
 ENVELOPES = st.fixed_dictionaries(
@@ -90,7 +105,10 @@ def of(pairs: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
 
 @pytest.mark.parametrize(
     ("kind", "key"),
-    [("debezium", ("id",)), ("debezium", ("id", "k\xe4")), ("json", ("k\xe4", "id"))],
+    [
+        *(("debezium", ("id",)), ("debezium", ("id", "k\xe4")), ("json", ("k\xe4", "id"))),
+        *(("debezium", ("schema", "payload")), ("json", ("payload", "id"))),
+    ],
 )
 @given(pairs=st.lists(st.tuples(KEYS, VALUES), max_size=12))
 def test_columns_say_what_records_say(
@@ -130,3 +148,87 @@ def test_the_usual_records_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPat
     assert found.rows["id"].to_pylist() == [1, 1, 1, 1, 2, 1, 3]
     assert found.rows["x"].to_pylist() == [0.5, 0.7, None, None, None, 0.5, None]
     assert found.rows["_change"].to_pylist() == [0, 0, 1, 1, 1, 0, 1]
+
+
+DIGITS = b"12345678901234567890.123456789"
+EXACT = Decimal(DIGITS.decode())
+DECIMALS = pa.schema([("id", pa.int64()), ("amount", pa.decimal128(38, 9))])
+
+
+def decoded(
+    columns: pa.Schema, key: Sequence[str], *pairs: tuple[bytes | None, bytes | None]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return rows and reasons, the same by columns and record by record."""
+    spec = FormatSpec(kind="debezium", columns=columns, options={"evolve": "false"})
+    by_columns, by_records = ChangeFormat(spec, key), ChangeFormat(spec, key)
+    by_records._columns = None
+    found, expected = by_columns.decode(of(pairs)), by_records.decode(of(pairs))
+    assert found.rows.equals(expected.rows)
+    assert found.rejected == expected.rejected
+    rows = found.rows.select([*columns.names, "_change"]).to_pylist()
+    return rows, [each.reason for each in found.rejected]
+
+
+def test_decimals_keep_their_digits() -> None:
+    row = b'{"id":1,"amount":%s}' % DIGITS
+    other = b'{"id":1 ,"amount":-%s}' % DIGITS
+    value = b'{"before":%s,"after":%s,"op":"%s"}'
+    wrapper = b'{"schema":null,"payload":%s,"n":1.5}'
+    pairs = [
+        (None, value % (b"null", row, b"c")),
+        (None, wrapper % (value % (row, other, b"u"))),
+        (None, b'{"op":"d",%s' % (value % (other, row, b"u"))[1:]),  # a name twice: read by itself
+    ]
+    rows, reasons = decoded(DECIMALS, ["id"], *pairs)
+    assert not reasons
+    assert [each["amount"] for each in rows] == [EXACT, EXACT.copy_negate(), EXACT]
+
+
+def test_keys_that_are_decimals_keep_their_digits() -> None:
+    value = b'{"before":%s,"after":%s,"op":"%s"}'
+    row = b'{"id":1,"amount":%s}'
+    near = DIGITS[:-1] + b"8"  # the same as a double
+    pairs = [
+        (None, value % (row % DIGITS, b"null", b"d")),
+        (b'{"amount":%s}' % DIGITS, None),
+        (DIGITS, None),
+        (None, value % (row % DIGITS, row % near, b"u")),
+        (None, value % (row % b"1.50", row % b"1.5", b"u")),
+    ]
+    rows, reasons = decoded(DECIMALS, ["amount"], *pairs)
+    assert [each["amount"] for each in rows] == [EXACT, EXACT, EXACT, Decimal("1.5")]
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        "an update changed amount of the key"
+    ]
+
+
+WRAPPED = b'{"schema":{"type":"struct"},"payload":%s}'
+
+
+@pytest.mark.parametrize(
+    ("key", "record", "expected"),
+    [
+        (("payload", "id"), b'{"payload":5,"id":1}', (5, 1)),
+        (("payload", "id"), WRAPPED % b'{"payload":5,"id":1}', (5, 1)),
+        (("payload",), b'{"payload":5}', (5,)),
+        (("payload",), WRAPPED % b"5", (5,)),
+        (("schema", "payload"), b'{"schema":"public","payload":5}', ("public", 5)),
+        (("schema", "payload"), WRAPPED % b'{"schema":"public","payload":5}', ("public", 5)),
+        (("schema", "id"), b'{"schema":"public","id":1}', ("public", 1)),
+        (("op", "payload"), WRAPPED % b'{"op":"x","payload":5}', ("x", 5)),
+        (("id",), b'{"schema":null,"payload":{"id":1}}', (1,)),
+        (("schema",), WRAPPED % b"7", ("7",)),
+        (("schema",), b"7", ("7",)),
+    ],
+)
+def test_key_columns_with_the_names_of_the_wrapper(
+    key: tuple[str, ...], record: bytes, expected: tuple[Any, ...]
+) -> None:
+    rows, reasons = decoded(COLUMNS, key, (record, None))
+    assert not reasons
+    assert tuple(rows[0][name] for name in key) == expected
+
+
+def test_an_op_that_is_no_text() -> None:
+    _, reasons = decoded(DECIMALS, ["id"], (None, b'{"op":[1.5]}'), (None, b'{"op":1.5}'))
+    assert reasons == ["op [1.5] changes no row", "op 1.5 changes no row"]

@@ -12,6 +12,7 @@ nothing, is the same as in JSON (`debezium`).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -185,7 +186,7 @@ class _Changes:
         """Note why envelopes change no row, the first reason of each."""
         self._note(~self._is_null & _to_numpy(pc.is_null(self._op)), lambda _: debezium.WITHOUT_OP)
         is_known = self._is_row | (self.kinds != UPSERT)
-        self._note(~is_known, lambda place: debezium.of_no_row(self._op[place].as_py()))
+        self._note(~is_known, lambda place: debezium.of_no_row(json.dumps(self._op[place].as_py())))
         is_absent = _to_numpy(pc.is_null(self.after))
         self._note(
             self._is_row & is_absent, lambda place: debezium.without_row(self._op[place].as_py())

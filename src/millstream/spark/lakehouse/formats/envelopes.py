@@ -24,12 +24,13 @@ from millstream.spark.lakehouse.formats.debezium import (
     ROW_OPS,
     UNAVAILABLE,
     UPSERT,
+    WRAPPER,
 )
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 _OP: Final = "op"
-_PAYLOAD: Final = "payload"
+_SCHEMA, _PAYLOAD = WRAPPER
 _BEFORE: Final = "before"
 _AFTER: Final = "after"
 _NULL: Final = pa.scalar(b"null", pa.binary())
@@ -59,7 +60,7 @@ class EnvelopeReader:
         self._tombstones_only = tombstones_only
         self._envelope = FieldReader(library, (_BEFORE, _AFTER, _OP, _PAYLOAD))
         self._row = FieldReader(library, self._fields)
-        self._key = FieldReader(library, tuple(dict.fromkeys((*fields, _OP, _PAYLOAD))))
+        self._key = FieldReader(library, tuple(dict.fromkeys((*fields, *WRAPPER))))
 
     @classmethod
     def make(cls, fields: Sequence[str], *, tombstones_only: bool) -> EnvelopeReader | None:
@@ -77,7 +78,9 @@ class EnvelopeReader:
             rows = self._deletes(is_null, pa.nulls(len(values), pa.binary()), keys)
             rows = pc.if_else(pa.array(is_null), rows, values)
             return Taken(rows, kinds, is_null & _to_numpy(pc.is_null(rows)))
-        found = _unwrapped(self._envelope, values)
+        found, _ = self._envelope.read(values)
+        is_wrapped = _is_there(found[_PAYLOAD]) & ~_is_there(found[_OP])
+        found = _unwrapped(self._envelope, found, is_wrapped)
         op = found[_OP]
         is_delete = _to_numpy(pc.equal(op, pa.scalar(b'"d"', pa.binary())))
         kinds[is_delete] = DELETE
@@ -118,7 +121,7 @@ class EnvelopeReader:
             return pa.nulls(len(before), pa.binary())
         mask = pa.array(which)
         known, states = self._row.read(before.filter(mask))
-        of_records = _unwrapped(self._key, keys.filter(mask))
+        of_records = self._key_fields(keys.filter(mask))
         is_odd = (states != LINE) & _is_object(before.filter(mask))
         parts: list[Any] = []
         for number, name in enumerate(self._fields):
@@ -132,11 +135,21 @@ class EnvelopeReader:
         places[which] = np.arange(len(made))
         return made.take(pa.array(places, mask=~which))
 
+    def _key_fields(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """Return the fields of records' keys (`debezium.key_payload`)."""
+        found, _ = self._key.read(keys)
+        schema, payload = found[_SCHEMA], found[_PAYLOAD]
+        has_schema = _is_object(schema) | _to_numpy(pc.equal(schema, _NULL))
+        is_wrapped = _is_object(payload) | (_is_there(payload) & has_schema)
+        for name in set(self._fields) - set(WRAPPER):
+            is_wrapped &= ~_is_there(found[name])
+        return _unwrapped(self._key, found, is_wrapped)
 
-def _unwrapped(reader: FieldReader, column: pa.Array) -> dict[str, pa.Array]:
+
+def _unwrapped(
+    reader: FieldReader, found: dict[str, pa.Array], is_wrapped: Mask
+) -> dict[str, pa.Array]:
     """Return the fields of objects, and of those in the wrapper of Kafka Connect."""
-    found, _ = reader.read(column)
-    is_wrapped = _to_numpy(pc.is_valid(found[_PAYLOAD])) & _to_numpy(pc.is_null(found[_OP]))
     if not is_wrapped.any():
         return found
     mask = pa.array(is_wrapped)
@@ -146,6 +159,10 @@ def _unwrapped(reader: FieldReader, column: pa.Array) -> dict[str, pa.Array]:
 
 def _without_nulls(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(texts, _NULL), _NOTHING, texts)
+
+
+def _is_there(texts: pa.Array) -> Mask:
+    return _to_numpy(pc.is_valid(texts))
 
 
 def _is_object(texts: pa.Array) -> Mask:
