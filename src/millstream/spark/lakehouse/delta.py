@@ -11,13 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatch
 from typing import Any, Final
 from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -27,6 +25,7 @@ from millstream.model.topic import TopicPartition
 from millstream.spark.lakehouse.data_files import DataFile
 from millstream.spark.lakehouse.delta_actions import add_action, remove_actions
 from millstream.spark.lakehouse.delta_catalogs import DeltaCatalogPath
+from millstream.spark.lakehouse.delta_log import named_files
 from millstream.spark.lakehouse.delta_rules import check_features, check_nulls, check_rules
 from millstream.spark.lakehouse.intervals import collect
 from millstream.spark.lakehouse.ledger import BATCH
@@ -366,21 +365,7 @@ class DeltaTableFiles:
 
     def retained(self) -> set[str]:
         """See :class:`Table`. Older states are those that are still in the log."""
-        log = self._log
-        named = set(self.files())
-        names = log.entries()
-        for name in (each for each in names if each.endswith(".json")):
-            for line in (log / name).read_bytes().splitlines():
-                action = json.loads(line)
-                named |= {
-                    unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action
-                }
-        for name in (each for each in names if fnmatch(each, "*.checkpoint*.parquet")):
-            file = (log / name).open_input()
-            actions = pq.read_table(file, columns=["add.path", "remove.path"]).flatten()
-            for column in actions.columns:
-                named |= {unquote(each) for each in column.drop_null().to_pylist()}
-        return named
+        return {*self.files(), *named_files(self._log)}
 
     def remove_duplicates(self) -> list[str]:
         """Return []: in the Delta protocol a path is in a table once, however often it is added."""
