@@ -45,14 +45,18 @@ class Plan:
     @property
     def beginnings(self) -> list[OffsetRange]:
         """Return empty ranges where the other partitions begin of topics that no batch before has
-        had. They are there already, so what their logs have lost by now was never to be loaded.
+        had, or that had some of their partitions assigned. They are there already, so what their
+        logs have lost by now was never to be loaded.
         """
         read = {each.topic_partition for each in self.ranges}
-        new = {each.topic for each in read if not self.ledger.has_topic(each.topic)}
+        topics = {each.topic for each in read}
         return [
             OffsetRange(topic_partition, earliest, earliest)
             for topic_partition, earliest in self.ends.earliest.items()
-            if topic_partition.topic in new and topic_partition not in read
+            if topic_partition not in read
+            and self.ledger.position(topic_partition) is None
+            and topic_partition.topic in topics
+            and not self.ledger.is_added(topic_partition)
         ]
 
 

@@ -112,7 +112,8 @@ class Commits:
         }
         reader.check_unchanged(plan.ends, epochs)
         known = [*plan.ranges, *plan.beginnings]
-        entries = ledgers.after(plan.ledger, known, plan.ends.topic_ids, epochs)
+        ends = plan.ends
+        entries = ledgers.after(plan.ledger, known, ends.topic_ids, epochs, counts=ends.counts)
         if dead_letters:
             entries[REJECTS] = self._rejects.note(
                 plan.batch, plan.ranges, plan.ends.topic_ids, dead_letters

@@ -432,6 +432,7 @@ def only(ends: TopicEnds, topic: str) -> TopicEnds:
         },
         {name: topic_id for name, topic_id in ends.topic_ids.items() if name == topic},
         {each: epoch for each, epoch in ends.leader_epochs.items() if each.topic == topic},
+        {name: count for name, count in ends.counts.items() if name == topic},
     )
 
 

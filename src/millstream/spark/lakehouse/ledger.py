@@ -9,6 +9,7 @@ in the same commit as its data, so data and offsets cannot diverge::
     <topic>/<partition>/start  the offset at which the load began
     <topic>/<partition>/epoch  the leader epoch of the last record, and 1; 0: unknown (KIP-320)
     <topic>/<partition>/id     the topic's id, folded to 63 bits: a recreated topic has another
+    <topic>/partitions         how many partitions the topic had, where only some were assigned
 
 The table of the dead letters has the same entries and, for ``rejects``, ``applied``: the number of
 the manifest that it got last (``dead_letter_commits``).
@@ -65,6 +66,15 @@ class Ledger:
         """Tell whether a partition of a topic was loaded."""
         return any(key.startswith(f"{topic}/") for key in self.entries)
 
+    def is_added(self, topic_partition: TopicPartition) -> bool:
+        """Tell whether a partition without an offset came to a topic that was loaded before.
+
+        Others were there, and were not assigned: nothing of them was to be loaded.
+        """
+        topic = topic_partition.topic
+        known = self.entries.get(_count_key(topic), 0)
+        return self.has_topic(topic) and topic_partition.partition >= known
+
     def epoch(self, topic_partition: TopicPartition) -> LeaderEpoch:
         """Return the leader epoch of the batch before the position; −1 if it is unknown."""
         return self.entries.get(_epoch_key(topic_partition), 0) - 1
@@ -104,6 +114,10 @@ def _epoch_key(topic_partition: TopicPartition) -> str:
     return f"{position_key(topic_partition)}/epoch"
 
 
+def _count_key(topic: str) -> str:
+    return f"{topic}/partitions"
+
+
 def fold(topic_id: TopicId) -> int:
     """Return a topic id as a number of 63 bits, never 0."""
     number = int.from_bytes(topic_id, "big")
@@ -113,9 +127,11 @@ def fold(topic_id: TopicId) -> int:
 def keys(topic_partitions: Iterable[TopicPartition]) -> list[str]:
     """Return every name that a load of these partitions keeps."""
     kept = (position_key, start_key, _id_key, _epoch_key)
+    topic_partitions = list(topic_partitions)
     return [
         *(BATCH, REJECTS, APPLIED),
         *(name(topic_partition) for topic_partition in topic_partitions for name in kept),
+        *map(_count_key, sorted({each.topic for each in topic_partitions})),
     ]
 
 
@@ -124,9 +140,11 @@ def after(
     ranges: Iterable[OffsetRange],
     topic_ids: Mapping[str, TopicId],
     epochs: Mapping[TopicPartition, Sequence[EpochEnd]] = MappingProxyType({}),
+    *,
+    counts: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Return the changes of the ledger for a commit of ``ranges``; ``epochs`` are those of the
-    batches that were read.
+    batches that were read, ``counts`` the partitions of topics that were assigned.
 
     Several ranges of one partition must follow each other, and the first one the ledger.
     """
@@ -147,4 +165,8 @@ def after(
         topic_id = topic_ids.get(topic_partition.topic, ZERO_TOPIC_ID)
         if topic_id != ZERO_TOPIC_ID:
             changed[_id_key(topic_partition)] = fold(topic_id)
+        count_key = _count_key(topic_partition.topic)
+        count = counts.get(topic_partition.topic, 0)
+        if count > ledger.entries.get(count_key, 0):
+            changed[count_key] = count
     return changed

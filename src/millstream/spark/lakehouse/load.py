@@ -223,7 +223,7 @@ class Loader:
     @staticmethod
     def _first_entries(reader: TopicReader, ends: TopicEnds) -> dict[str, int]:
         starts = [OffsetRange(p, offset, offset) for p, offset in reader.starts(ends).items()]
-        return ledgers.after(Ledger({}), starts, ends.topic_ids)
+        return ledgers.after(Ledger({}), starts, ends.topic_ids, counts=ends.counts)
 
     # --- one batch -------------------------------------------------------------------------------
 

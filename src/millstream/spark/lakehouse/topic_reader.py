@@ -11,7 +11,7 @@ from millstream.model.offsets import LeaderEpoch, Offset
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.leader_epochs import EpochEnd
-from millstream.spark.options import Assign, SourceOptions
+from millstream.spark.options import Assign, SourceOptions, Subscribe
 from millstream.spark.plan import DataLossError, RecreatedTopicError, starting_offsets
 from millstream.spark.topics import Topics
 
@@ -26,6 +26,8 @@ class TopicEnds:
     latest: Mapping[TopicPartition, Offset]
     topic_ids: Mapping[str, TopicId]
     leader_epochs: Mapping[TopicPartition, LeaderEpoch] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions topics have of which some are assigned by hand."""
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
@@ -58,7 +60,18 @@ class TopicReader:
             topics.latest(topic_partitions, read_committed=self._options.kafka.read_committed),
             topics.ids({topic_partition.topic for topic_partition in topic_partitions}),
             topics.leader_epochs(topic_partitions),
+            self._counts(),
         )
+
+    def _counts(self) -> dict[str, int]:
+        subscription = self._options.subscription
+        if not isinstance(subscription, Assign):
+            return {}
+        names = {each.topic for each in subscription.partitions}
+        found: dict[str, int] = {}
+        for each in self._topics.topic_partitions(Subscribe(tuple(sorted(names)))):
+            found[each.topic] = max(found.get(each.topic, 0), each.partition + 1)
+        return found
 
     def starts(self, ends: TopicEnds) -> dict[TopicPartition, Offset]:
         """Return the starting offsets of a new load."""
@@ -71,8 +84,8 @@ class TopicReader:
         reads, and records of it are gone already.
         """
         earliest = ends.earliest[topic_partition]
-        is_added = not isinstance(self._options.subscription, Assign)
-        if earliest > 0 and is_added and ledger.has_topic(topic_partition.topic):
+        is_assigned = isinstance(self._options.subscription, Assign)
+        if earliest > 0 and not is_assigned and ledger.is_added(topic_partition):
             text = f"offsets [0, {earliest}) of {topic_partition}, new here, are not in the log"
             if self._options.fail_on_data_loss:
                 raise DataLossError(f"{text} (option failOnDataLoss=false continues after the gap)")

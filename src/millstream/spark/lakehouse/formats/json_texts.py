@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from json.decoder import scanstring
 from typing import Any, Final
 
 _SPACE: Final = " \t\n\r"
@@ -45,7 +44,7 @@ class Json:
         found: dict[str, Json] = {}
         text, place = self.text, _behind_space(self.text, 1)
         while text[place] == '"':
-            name, place = scanstring(text, place + 1, True)
+            name, place = _DECODER.raw_decode(text, place)
             start = _behind_space(text, _behind_space(text, place) + 1)
             value, end = _DECODER.raw_decode(text, start)
             found[name] = Json(value, text[start:end])
