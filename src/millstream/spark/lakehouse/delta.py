@@ -122,7 +122,7 @@ class DeltaTableFiles:
             wanted = [layout.partition_column] if layout.is_partitioned else []
             check_same_split(self.name, found, wanted)
             check_rules(self.name, self._open())
-            check_nulls(self.name, self._open(), layout.filled)
+            check_nulls(self.name, self._open(), layout)
         else:
             self._make(schema, layout)
         if isinstance(self.name.path, DeltaCatalogPath):

@@ -11,9 +11,12 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
+from millstream.spark.lakehouse.table import Layout, offset_column_of
 
 _CONSTRAINT: Final = "delta.constraints."
 _MAPPING: Final = "delta.columnMapping.mode"
@@ -21,10 +24,8 @@ _INVARIANT: Final = "delta.invariants"
 _GENERATED: Final = "delta.generationExpression"
 _UNSUPPORTED: Final = "Unsupported table features"
 
-NEVER_NULL: Final = frozenset(
-    ("topic", "partition", "offset", "_topic", "_partition", "_offset", "timestampType")
-)
-"""Columns of a record's place, which each row of a load has."""
+_PLACE: Final = ("topic", "partition", "offset")
+_TIMESTAMP_TYPE: Final = "timestampType"
 
 
 def check_rules(name: object, table: DeltaTable) -> None:
@@ -58,18 +59,28 @@ def check_rules(name: object, table: DeltaTable) -> None:
         )
 
 
-def check_nulls(name: object, table: DeltaTable, filled: Collection[str]) -> None:
-    """Raise ConfigError for columns that are NOT NULL, but for those that are always ``filled``: a
+def check_nulls(name: object, table: DeltaTable, layout: Layout) -> None:
+    """Raise ConfigError for columns that are NOT NULL, but for those that a load always fills: a
     record may lack any other value.
     """
     fields = json.loads(table.schema().to_json())["fields"]
-    known = NEVER_NULL | set(filled)
+    known = {*_never_null_of(layout.schema), *layout.filled}
     found = [path for path in _never_null(fields) if path not in known]
     if found:
         raise ConfigError(
             f"{name}: {', '.join(found)} is NOT NULL, and a record may have no value there (ALTER "
             "TABLE … ALTER COLUMN … DROP NOT NULL lets rows be without one)"
         )
+
+
+def _never_null_of(schema: pa.Schema) -> list[str]:
+    """Return the columns of a record's place. A decoded table may have a column ``topic`` of the
+    values besides, which a record may lack.
+    """
+    prefix = offset_column_of(schema).removesuffix("offset")
+    place = [f"{prefix}{name}" for name in _PLACE]
+    is_raw = all(each in list(schema) for each in RAW_COLUMNS)
+    return [*place, _TIMESTAMP_TYPE] if is_raw else place
 
 
 def _never_null(fields: Collection[Mapping[str, Any]], within: str = "") -> Iterator[str]:

@@ -48,6 +48,7 @@ from millstream.spark.lakehouse.iceberg_partitions import (
     map_names,
     split_of,
 )
+from millstream.spark.lakehouse.iceberg_rules import check_required
 from millstream.spark.lakehouse.iceberg_upkeep import IcebergUpkeep
 from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.stored_ledger import (
@@ -140,13 +141,7 @@ class IcebergTableFiles:
                     return
         table = self._load()
         check_same_columns(str(self.name), plain(table.schema().as_arrow()), layout.schema)
-        required = [each.name for each in table.schema().fields if each.required]
-        if required:
-            raise ConfigError(
-                f"{self.name}: {', '.join(required)} is NOT NULL, and nothing says of the columns "
-                "of a load's files that they have a value in each row (ALTER TABLE … ALTER COLUMN "
-                "… DROP NOT NULL)"
-            )
+        check_required(self.name, table.schema())
         wanted = [str(each) for each in layout.partition_by]
         if layout.event_time is not None:
             wanted = [f"day({layout.event_time})"]

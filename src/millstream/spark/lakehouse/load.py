@@ -58,6 +58,7 @@ from millstream.spark.lakehouse.table import (
     offset_column_of,
     open_table,
 )
+from millstream.spark.lakehouse.table_trial import check_properties
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.transform import Transform
 from millstream.spark.lakehouse.upserts import Upserts, check_appends
@@ -179,17 +180,10 @@ class Loader:
             check_appends(self._table)
         else:
             self._upserts.prepare(self._spec, self._schema)
-        self._table.create(
-            Layout(
-                schema=self._schema,
-                event_time=settings.event_time,
-                partition_column=settings.partition_column,
-                partition_by=settings.partition_by,
-                sort_by=settings.sort_by,
-                properties=settings.table_properties,
-                filled=settings.key_columns,
-            )
-        )
+        layout = layout_of(settings, self._schema)
+        if not self._table.exists():
+            check_properties(settings.table, layout, is_upsert=settings.is_upsert)
+        self._table.create(layout)
         self._sort_by = settings.sort_by or self._table.sort_by()
         self._remember_start(reader, ends)
         self._planner.expect(ends, topics.sizes(ends.topic_partitions))
@@ -436,6 +430,19 @@ def source_options_of(source: Mapping[str, str]) -> SourceOptions:
     options = parse_options(given, streaming=True)
     check_no_end(options)
     return options
+
+
+def layout_of(settings: LoadSettings, schema: pa.Schema) -> Layout:
+    """Return the layout of a load's table with these columns."""
+    return Layout(
+        schema=schema,
+        event_time=settings.event_time,
+        partition_column=settings.partition_column,
+        partition_by=settings.partition_by,
+        sort_by=settings.sort_by,
+        properties=settings.table_properties,
+        filled=settings.key_columns,
+    )
 
 
 def check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:

@@ -35,7 +35,7 @@ from millstream.spark.lakehouse.formats.changes import ChangeFormat
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import dead_letter_rows, unreadable
 from millstream.spark.lakehouse.ledger import Ledger, RecreatedTopicError
-from millstream.spark.lakehouse.load import check_event_time, source_options_of
+from millstream.spark.lakehouse.load import check_event_time, layout_of, source_options_of
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
@@ -49,6 +49,7 @@ from millstream.spark.lakehouse.table import (
     check_new_directory,
     open_table,
 )
+from millstream.spark.lakehouse.table_trial import check_properties
 from millstream.spark.lakehouse.topic_reader import TopicEnds, TopicReader
 from millstream.spark.lakehouse.upserts import Upserts, check_appends
 from millstream.spark.lakehouse.widening import changed_columns
@@ -214,10 +215,13 @@ class _Planner:
         else:
             check_appends(self._table)
         if plan.is_new:
-            self._copy.create(self._layout(schema))
+            layout = layout_of(self._real, schema)
+            check_properties(self._real.table, layout, is_upsert=self._real.is_upsert)
+            self._copy.create(layout)
         else:
             self._copy.create(Layout(schema=schema))
-            self._table.create(self._layout(self._without_day()))  # which checks how it is split
+            # Which checks how it is split.
+            self._table.create(layout_of(self._real, self._without_day()))
         return self._with_columns(plan)
 
     def _without_day(self) -> pa.Schema:
@@ -226,17 +230,6 @@ class _Planner:
         if self._real.event_time is None or not self._table.keeps_partition_column:
             return schema
         return pa.schema([each for each in schema if each.name != self._real.partition_column])
-
-    def _layout(self, schema: pa.Schema) -> Layout:
-        return Layout(
-            schema=schema,
-            event_time=self._real.event_time,
-            partition_column=self._real.partition_column,
-            partition_by=self._real.partition_by,
-            sort_by=self._real.sort_by,
-            properties=self._real.table_properties,
-            filled=self._real.key_columns,
-        )
 
     def records(self, plan: LoadPlan, most: int) -> LoadPlan:
         """Add what the next records need, and which of them cannot be read."""
