@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def show_plan(settings: LoadSettings, *, as_json: bool) -> None:
     """Print what the load would do; exit code 1 if it would be refused. Nothing is written."""
-    from millstream.spark.lakehouse.load_plan import plan_load
+    from millstream.spark.lakehouse.load_plan import plan_load, plan_loads
 
-    plans = [plan_load(replace(each, follow=False)) for each in _each_topic(settings)]
+    settings = replace(settings, follow=False)
+    plans = plan_loads(settings) if settings.table.is_per_topic else [plan_load(settings)]
     if as_json:
         values = [_value(plan) for plan in plans]
         print_json(values if settings.table.is_per_topic else values[0])
@@ -31,19 +32,6 @@ def show_plan(settings: LoadSettings, *, as_json: bool) -> None:
         complain(f"{plan.table}: {plan.refusal}")
     if refused:
         raise typer.Exit(FAILED)
-
-
-def _each_topic(settings: LoadSettings) -> list[LoadSettings]:
-    if not settings.table.is_per_topic:
-        return [settings]
-    from millstream.spark.lakehouse.fan_out import settings_for
-    from millstream.spark.lakehouse.load import source_options_of
-    from millstream.spark.topics import open_topics
-
-    options = source_options_of(settings.source)
-    with open_topics(options) as topics:
-        found = {each.topic for each in topics.topic_partitions(options.subscription)}
-    return [settings_for(settings, topic) for topic in sorted(found)]
 
 
 def _value(plan: LoadPlan) -> dict[str, Any]:

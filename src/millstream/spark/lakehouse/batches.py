@@ -43,6 +43,11 @@ class Plan:
         return self.ledger.batch + 1
 
     @property
+    def size(self) -> int:
+        """Return how many offsets it has."""
+        return sum(each.size for each in self.ranges)
+
+    @property
     def beginnings(self) -> list[OffsetRange]:
         """Return empty ranges where the other partitions begin of topics that no batch before has
         had, or that had some of their partitions assigned. They are there already, so what their

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -37,7 +38,11 @@ was landed ahead.
 
 
 class Commits:
-    """The commits of one load; ``dead_letters`` is the table of its dead letters."""
+    """The commits of one load; ``dead_letters`` is the table of its dead letters.
+
+    Those of all its commits are counted in ``rejected``, which outlives the load, as
+    ``counted_as``.
+    """
 
     def __init__(
         self,
@@ -46,7 +51,8 @@ class Commits:
         dead_letters: Table,
         *,
         upserts: Upserts | None,
-        rejected: int = 0,
+        rejected: Counter[str],
+        counted_as: str = "",
     ) -> None:
         self._settings = settings
         self._app_id = settings.load_id
@@ -55,6 +61,7 @@ class Commits:
         self._upserts = upserts
         self._rejects = DeadLetterCommits(dead_letters, self._app_id)
         self._rejected = rejected
+        self._counted_as = counted_as
         self._trimmed: set[TopicPartition] = set()
         self._looks_for_orphans = _LOOKS_FOR_ORPHANS
         self._committed = 0.0
@@ -102,7 +109,7 @@ class Commits:
         self._settings.max_rejects.check(
             records=rejected + sum(each.rows for each in landed),
             rejected=rejected,
-            before=self._rejected,
+            before=self._rejected[self._counted_as],
             why=reasons,
         )
         self._check_dead_letters(plan, dead_letters)
@@ -141,9 +148,9 @@ class Commits:
         if ready.files and any(changed_columns(self._table.schema(), ready.schema)):
             raise ConcurrentLoadError(f"{self._table.name}: another load has changed its columns")
         self._commit(ready, rules)
+        self._rejected[self._counted_as] += ready.rejected  # whatever fails from here on
         if ready.rejected:
             self.settle(ready.ledger)
-        self._rejected += ready.rejected
         self._after_commit(reader, plan)
         since, self._committed = max(plan.started, self._committed), time.monotonic()
         return BatchReport(

@@ -22,9 +22,9 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from millstream.model.errors import (
@@ -91,6 +91,15 @@ def settings_for(settings: LoadSettings, topic: str) -> LoadSettings:
     )
 
 
+def same_table(other: str, table: TableName) -> ConfigError:
+    """Return the error of a topic whose table is that of another one: in a catalogue's names dots
+    and dashes of topics become the same.
+    """
+    return ConfigError(
+        f"its table would be that of {other}, {table}: load it apart, into a table of another name"
+    )
+
+
 def _fill(path: Location, topic: str) -> Location:
     return path.filled(TOPIC_FIELD, topic)
 
@@ -108,7 +117,7 @@ class FanOut:
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         parallelism: Callable[[], int] = cores,
         inherit: Inherit = inherit_nothing,
-        rejected: Mapping[str, int] = MappingProxyType({}),
+        rejected: Counter[str] | None = None,
     ) -> None:
         if settings.query is not None:
             raise ConfigError(f"a query writes to one table: leave {TOPIC_FIELD} out of its name")
@@ -122,7 +131,7 @@ class FanOut:
         self._on_batch = on_batch
         self._parallelism = parallelism
         self._inherit = inherit
-        self._rejected = dict(rejected)
+        self._rejected = Counter[str]() if rejected is None else rejected
         self._ahead: LandingAhead[Round, list[Landed | Exception]] | None = None
         self._options = source_options_of(settings.source)
         self._loaders: dict[str, Loader] = {}
@@ -155,10 +164,11 @@ class FanOut:
         while not should_stop():
             started = time.monotonic()
             report = self._load_batches(topics, reader, goal)
-            if report is not None:
+            if report is None:
+                if goal is not None:
+                    return
+            elif report.by_topic:
                 self._on_batch(report)
-            elif goal is not None:
-                return
             if self._ahead is None:
                 self._maintain_when_due()
             if goal is None and (report is None or not report.behind):
@@ -176,9 +186,13 @@ class FanOut:
     def _load_batches(
         self, topics: Topics, reader: TopicReader, goal: TopicEnds | None
     ) -> BatchReport | None:
-        """Land and commit the next batch of every table; None when there is nothing to land."""
+        """Land and commit the next batch of every table; None when there is nothing to land. The
+        report is of no table if nothing could be committed: batches have to be planned again, or
+        loads have ended.
+        """
         started = time.monotonic()
         ahead, self._ahead = self._ahead, None
+        plans: Mapping[str, Plan]
         if ahead is not None:
             plans = ahead.plan.plans
             landed = self._land(plans, list(zip(ahead.plan.works, ahead.result(), strict=True)))
@@ -196,8 +210,12 @@ class FanOut:
         for topic, batch in ready.items():
             with self._giving_up(topic):
                 reports[topic] = self._loaders[topic].commit(batch, reader)
-        self._rounds += 1
-        return _sum(self._rounds, reports, time.monotonic() - started)
+        self._rounds += bool(reports)
+        again = [plans[topic] for topic in plans if topic not in {*landed, *self.errors}]
+        report = _sum(self._rounds, reports, time.monotonic() - started)
+        return replace(
+            report, behind=report.behind + sum(each.size + each.behind for each in again)
+        )
 
     def _plan(
         self,
@@ -314,15 +332,16 @@ class FanOut:
         if known is not None:
             return known
         settings = settings_for(self._settings, topic)
-        rejected = self._rejected.get(topic, 0)
-        made = Loader(settings, local_runner, parallelism=self._parallelism, rejected=rejected)
+        made = Loader(
+            settings,
+            local_runner,
+            parallelism=self._parallelism,
+            rejected=self._rejected,
+            counted_as=topic,
+        )
         other = self._by_table.get(str(settings.table))
         if other is not None:
-            # In a catalogue's names dots and dashes of topics become the same.
-            raise ConfigError(
-                f"its table would be that of {other}, {settings.table}: load it apart, into a "
-                "table of another name"
-            )
+            raise same_table(other, settings.table)
         if not made.prepare(topics, reader, ends):
             return None
         self._loaders[topic] = made

@@ -10,7 +10,7 @@ import errno
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.client.errors import ConnectionFailedError, TimedOutError, is_retriable
@@ -228,12 +228,12 @@ class _Attempts:
         self._failures = 0
         self._has_begun = False
         self.rejected: Counter[str] = Counter()
-        """Dead letters since the start, of each topic where each has a table, else of ""."""
+        """Dead letters that were committed since the start, of each topic where each has a table,
+        else of "". Loads count them as they commit: a round may raise that has committed some.
+        """
 
     def progressed(self, report: BatchReport) -> None:
         self._failures = 0
-        for topic, each in (report.by_topic or {"": report}).items():
-            self.rejected[topic] += each.dead_letters
         self._on_batch(report)
 
     def has_to_stop(self) -> bool:
@@ -257,7 +257,7 @@ def _loader(
     settings: LoadSettings,
     runner: SparkRunner | None,
     on_batch: Callable[[BatchReport], None],
-    rejected: Mapping[str, int],
+    rejected: Counter[str],
 ) -> Loader | FanOut:
     parallelism = cores if runner is None else runner.parallelism
     inherit = inherit_nothing if runner is None else runner.inherit
@@ -279,7 +279,7 @@ def _loader(
             on_batch=on_batch,
             parallelism=parallelism,
             inherit=inherit,
-            rejected=rejected.get("", 0),
+            rejected=rejected,
         )
     if runner is None:
         raise ConfigError("a query needs Spark")

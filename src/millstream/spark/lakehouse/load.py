@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -42,9 +43,9 @@ from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import Landed, Landing, land
 from millstream.spark.lakehouse.landing_ahead import Inherit, LandingAhead, inherit_nothing
+from millstream.spark.lakehouse.layouts import check_event_time, layout_of
 from millstream.spark.lakehouse.ledger import Ledger
 from millstream.spark.lakehouse.parallelism import cores, run_in_threads
-from millstream.spark.lakehouse.partitioning import check_partition_by
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.planning import Planner, up_to
 from millstream.spark.lakehouse.second_load import check_not_loaded
@@ -52,7 +53,6 @@ from millstream.spark.lakehouse.set_back import check_not_set_back
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.sorting import SortField, check_sort_by
 from millstream.spark.lakehouse.table import (
-    Layout,
     Table,
     dead_letters_of,
     offset_column_of,
@@ -82,8 +82,9 @@ _POLL_MS: Final = 100
 class Loader:
     """One load into one table. ``run`` returns when the topics' ends of its start are in the table,
     or, with ``follow``, when ``should_stop`` returns True. ``rejected`` are the dead letters of the
-    run before it was restarted. `fan_out` loads the batches of several itself: ``prepare``, and
-    then ``plan`` or ``plan_after``, ``tasks``, ``accept``, ``check``, ``commit`` for each batch.
+    run, also from before it was restarted; its own are counted there as ``counted_as``. `fan_out`
+    loads the batches of several itself: ``prepare``, and then ``plan`` or ``plan_after``,
+    ``tasks``, ``accept``, ``check``, ``commit`` for each batch.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class Loader:
         transform: Transform | None = None,
         parallelism: Callable[[], int] = cores,
         inherit: Inherit = inherit_nothing,
-        rejected: int = 0,
+        rejected: Counter[str] | None = None,
+        counted_as: str = "",
     ) -> None:
         self._settings = settings
         self._runner = runner
@@ -114,7 +116,12 @@ class Loader:
         self._sort_by: Sequence[SortField] = ()
         self._pending_start = PendingStart(settings.table, self._app_id)
         self._commits = Commits(
-            settings, self._table, self._dead_letters, upserts=self._upserts, rejected=rejected
+            settings,
+            self._table,
+            self._dead_letters,
+            upserts=self._upserts,
+            rejected=Counter() if rejected is None else rejected,
+            counted_as=counted_as,
         )
         self._ahead: LandingAhead[Plan, Sequence[Landed]] | None = None
         self._maintained = time.monotonic()
@@ -430,40 +437,6 @@ def source_options_of(source: Mapping[str, str]) -> SourceOptions:
     options = parse_options(given, streaming=True)
     check_no_end(options)
     return options
-
-
-def layout_of(settings: LoadSettings, schema: pa.Schema) -> Layout:
-    """Return the layout of a load's table with these columns."""
-    return Layout(
-        schema=schema,
-        event_time=settings.event_time,
-        partition_column=settings.partition_column,
-        partition_by=settings.partition_by,
-        sort_by=settings.sort_by,
-        properties=settings.table_properties,
-        filled=settings.key_columns,
-    )
-
-
-def check_event_time(settings: LoadSettings, schema: pa.Schema) -> None:
-    """Raise ConfigError unless the columns that split the table are there and of the right types:
-    that of the days is one of times.
-    """
-    check_partition_by(settings.partition_by, schema)
-    column = settings.event_time
-    if column is None:
-        return
-    if schema.get_field_index(column) < 0 or not pa.types.is_timestamp(schema.field(column).type):
-        times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
-        raise ConfigError(
-            f"the event time has to be a timestamp column, one of {', '.join(times)}, "
-            f"not {column!r}"
-        )
-    day = settings.partition_column
-    if day.casefold() in (name.casefold() for name in schema.names):
-        raise ConfigError(
-            f"there is a column {day} already: name that of the days otherwise (partition column)"
-        )
 
 
 def wait(started: float, freshness_ms: int, should_stop: Callable[[], bool]) -> None:

@@ -30,12 +30,14 @@ from millstream.spark.lakehouse.columns import (
     schema_file_of,
     settle_columns,
 )
+from millstream.spark.lakehouse.fan_out import same_table, settings_for
 from millstream.spark.lakehouse.formats import FormatSpec, make_format
 from millstream.spark.lakehouse.formats.changes import ChangeFormat
 from millstream.spark.lakehouse.formats.raw import RAW_COLUMNS
 from millstream.spark.lakehouse.landing import dead_letter_rows, unreadable
+from millstream.spark.lakehouse.layouts import check_event_time, layout_of
 from millstream.spark.lakehouse.ledger import Ledger, RecreatedTopicError
-from millstream.spark.lakehouse.load import check_event_time, layout_of, source_options_of
+from millstream.spark.lakehouse.load import source_options_of
 from millstream.spark.lakehouse.pending_start import PendingStart
 from millstream.spark.lakehouse.reject_limit import TooManyRejectsError, add_reasons
 from millstream.spark.lakehouse.second_load import check_not_loaded
@@ -99,6 +101,27 @@ class LoadPlan:
     """There is no record yet to infer the columns from."""
     refusal: str | None = None
     """Why the load would end with an error; what stands above is as far as it came."""
+
+
+def plan_loads(settings: LoadSettings) -> list[LoadPlan]:
+    """Return what a load into a table for each topic would do, topic by topic."""
+    options = source_options_of(settings.source)
+    with open_topics(options) as topics:
+        found = {each.topic for each in topics.topic_partitions(options.subscription)}
+    plans: list[LoadPlan] = []
+    by_table: dict[str, str] = {}
+    for topic in sorted(found):
+        each = settings_for(settings, topic)
+        other = by_table.get(str(each.table))
+        if other is None:
+            plan = plan_load(each)
+            if plan.columns:  # until then a load has made no table
+                by_table[str(each.table)] = topic
+        else:
+            refusal = f"{topic}: {same_table(other, each.table)}"
+            plan = LoadPlan(table=each.table, load_id=each.load_id, is_new=True, refusal=refusal)
+        plans.append(plan)
+    return plans
 
 
 def plan_load(settings: LoadSettings, *, most_records: int = MOST_RECORDS) -> LoadPlan:
