@@ -26,6 +26,7 @@ from millstream.spark.lakehouse.table import (
     open_merge_table,
     open_table,
 )
+from millstream.spark.locations.location import as_location
 
 _APP_ID: Final = "trial"
 
@@ -65,7 +66,8 @@ class _Trial:
     def refusal(self, properties: Mapping[str, str]) -> str | None:
         """Return why a table with these properties is not made or not written; None if it is."""
         self._count += 1
-        name = TableName(self._name.kind, self._directory / f"table{self._count}")
+        place = as_location(self._directory / f"table{self._count}")
+        name = TableName(self._name.kind, place)
         try:
             self._write(name, replace(self._layout, properties=properties))
         except Exception as error:  # libraries raise various exceptions for values that they refuse
