@@ -78,10 +78,13 @@ class LastResortElections:
     def _asked(
         self, candidates: Mapping[TopicPartition, object], done: Deferred[ElectionResults]
     ) -> None:
-        """Ask again later where no leader could be elected: a broker may not have answered."""
+        """Ask again later where no leader could be elected: a broker may not have answered, or the
+        partition's state has changed.
+        """
         self._asking.difference_update(candidates)
         try:
-            again = any(error is not None for error in done.result().values())
+            results = done.result()
+            again = not all(each in results and results[each] is None for each in candidates)
         except KafkaError as error:
             log.info("logs could not be compared: %s", error)
             return
@@ -96,7 +99,8 @@ class LastResortElections:
         self, candidates: Mapping[TopicPartition, Sequence[BrokerId]], *, unclean: bool
     ) -> ElectionResults:
         """Ask for the logs of partitions, then elect the longest log of each partition's candidates
-        in an event. Unless the election is ``unclean``, all of them have to answer.
+        in an event. Unless the election is ``unclean``, all of them have to answer. A partition
+        whose state has changed since is left out of the results.
         """
         states = {each: self._partitions.find(each) for each in candidates}
         lives = self._lives()
@@ -119,10 +123,7 @@ class LastResortElections:
                 }
                 for topic_partition in same
             }
-            changed = KafkaError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE)
-            return dict.fromkeys(candidates, changed) | await self._elect(
-                same, found, unclean=unclean
-            )
+            return await self._elect(same, found, unclean=unclean)
 
         return await self._events.submit(decide)
 

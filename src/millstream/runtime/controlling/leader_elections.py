@@ -78,9 +78,29 @@ class LeaderElections:
             return self._plan(partitions, plan)
 
         results = await self._events.submit(plan_all)
-        if candidates:
-            results |= await self._last_resort.compare(candidates, unclean=True)
+        if not candidates:
+            return results
+        compared = await self._last_resort.compare(candidates, unclean=True)
+        results |= compared
+        changed = [each for each in candidates if each not in compared]
+        if changed:
+            results |= await self._events.submit(lambda: self._explain_changed(changed))
+        if partitions is None:
+            return {each: error for each, error in results.items() if not _is_not_needed(error)}
         return results
+
+    async def _explain_changed(self, changed: Sequence[TopicPartition]) -> ElectionResults:
+        """Say why nobody was elected for partitions whose state has changed while logs were
+        compared: somebody leads them by now, or they are gone.
+        """
+
+        def explain(topic_partition: TopicPartition, state: PartitionState) -> None:
+            self._plan_unclean(topic_partition, state)
+            raise KafkaError(
+                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "The partition has changed meanwhile."
+            )
+
+        return self._plan(changed, explain)
 
     def _plan(
         self,
@@ -102,7 +122,7 @@ class LeaderElections:
                 plan(each, state)
                 results[each] = None
             except KafkaError as error:
-                if partitions is not None or error.error is not ErrorCode.ELECTION_NOT_NEEDED:
+                if partitions is not None or not _is_not_needed(error):
                     results[each] = error
         return results
 
@@ -189,3 +209,7 @@ class LeaderElections:
         ]
         if chosen:
             await self._elect_preferred(chosen)
+
+
+def _is_not_needed(error: KafkaError | None) -> bool:
+    return error is not None and error.error is ErrorCode.ELECTION_NOT_NEEDED

@@ -563,6 +563,37 @@ def test_nobody_leads_who_may_lack_records_unless_somebody_asks_for_it() -> None
     assert state.leader_recovery_state is LeaderRecoveryState.RECOVERING
 
 
+@pytest.mark.parametrize("of_all", [False, True])
+def test_of_two_who_ask_at_once_the_second_hears_that_there_is_a_leader(of_all: bool) -> None:
+    site = without_its_only_member()
+    control = site.controller.decisions.replicas.elections
+    asked = None if of_all else [T0]
+    first, second = (control.elect(ElectionType.UNCLEAN, asked) for _ in range(2))
+    site.settle()
+    assert site.controller.state("t").leader == 3
+    assert first.result() == {T0: None}
+    if of_all:
+        assert second.result() == {}, "where all are meant, those that need none are left out"
+    else:
+        refused = second.result()[T0]
+        assert refused is not None
+        assert refused.error is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_a_topic_that_is_deleted_while_its_logs_are_compared_is_unknown() -> None:
+    site = without_its_only_member()
+    control = site.controller.decisions.replicas.elections
+    site.controller.unanswered_by.add(3)
+    asked = control.elect(ElectionType.UNCLEAN, [T0])
+    image = site.controller.local.cache.topic("t")
+    assert image is not None
+    site.controller.decisions.topics.delete_topics([image.topic_id])
+    site.settle(5_000)
+    refused = asked.result()[T0]
+    assert refused is not None
+    assert refused.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_topic_may_allow_unclean_elections() -> None:
     site = without_its_only_member(**{"unclean.leader.election.enable": "true"})
     site.settle()
