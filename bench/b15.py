@@ -9,6 +9,7 @@ from bench.load.report import LoadReport
 from bench.load.transactions import TransactionSpec, to_json
 from bench.metrics import CPU_PER_REQUEST, RECORDS_PER_S
 from bench.pairs import KAFKA, MILLSTREAM, Measure, Metric, Row, Target
+from bench.peers.machine import create_topic
 from bench.session import Session
 from bench.stage import Broker, Stage, run_module
 from bench.tables import Section, throughput_table
@@ -17,6 +18,12 @@ RECORD_BYTES = 100
 # Partitions of a transaction, and how many transactions take some seconds.
 CASES = ((1, 2_000), (100, 300))
 PRODUCERS = 8
+BROKERS = 2
+SETTINGS_OF_MACHINE = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""Several brokers would keep several replicas of the coordinators' topic."""
 TRANSACTIONS_PER_S = Metric(
     "transactions/s", lambda report: report.requests / report.seconds, digits=1
 )
@@ -70,6 +77,15 @@ def rows(stage: Stage) -> list[Row]:
                 (Target(KAFKA, 1.5),),
             ),
             Row(
+                f"{PRODUCERS} producers, {name}, {BROKERS} brokers of one machine",
+                _on_machines(stage, together),
+                TRANSACTIONS_PER_S,
+                CPU_PER_REQUEST,
+                (Target(KAFKA, 1.5),),
+                note="one broker uses one core, Kafka uses all: `serve --brokers 2` beside one "
+                "Kafka node on the same cores",
+            ),
+            Row(
                 f"commit of {name}",
                 _on_brokers(stage, latency),
                 MS_PER_COMMIT,
@@ -103,6 +119,31 @@ def _on_brokers(
         for name, broker in brokers.items()
         if broker
     }
+
+
+def _on_machines(stage: Stage, spec: TransactionSpec) -> dict[str, Measure]:
+    """Return the transactions on brokers of one machine, beside one Kafka node."""
+    measures = _on_brokers(stage, spec)
+    if MILLSTREAM in measures:
+        measures[MILLSTREAM] = partial(_transact_on_machine, stage, spec)
+    return measures
+
+
+def _transact_on_machine(stage: Stage, spec: TransactionSpec) -> LoadReport:
+    machine = stage.machine(BROKERS, SETTINGS_OF_MACHINE)
+    topic = stage.next_topic()
+    create_topic(machine, topic, spec.partitions)
+    return run_module(
+        "bench.load.transactions",
+        to_json(
+            replace(
+                spec,
+                bootstrap=",".join(f"127.0.0.1:{port}" for port in machine.ports),
+                broker_pids=machine.pids,
+                topic=topic,
+            )
+        ),
+    )
 
 
 def _transact(stage: Stage, spec: TransactionSpec, module: str, broker: Broker) -> LoadReport:

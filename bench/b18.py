@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import statistics
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,11 +11,10 @@ from pathlib import Path
 
 from rich.table import Table
 
-from bench import wire
-from bench.admin import READY_TIMEOUT_S, Admin, BrokerAnswerError
+from bench.admin import BrokerAnswerError
 from bench.load.raw import ProduceSpec
 from bench.pairs import KAFKA
-from bench.peers.machine import KafkaMachine, Machine
+from bench.peers.machine import KafkaMachine, Machine, create_topic
 from bench.peers.subject import SubjectFailedError
 from bench.process import cpu_seconds
 from bench.session import Session
@@ -117,7 +115,7 @@ def _measure(
             requests = work.requests // 20 if quick else work.requests
             each = max(1, requests // (LOADS * PARTITIONS))
             topics = [session.stage.next_topic() for _ in range(LOADS)]
-            ports = [_topic(machine, topic) for topic in topics]
+            ports = [create_topic(machine, topic, PARTITIONS) for topic in topics]
             specs = [
                 ProduceSpec(
                     ports=ports[index],
@@ -144,33 +142,6 @@ def _measure(
                 measured.cpu_us.append(cpu_s / total * 1e6)
     finally:
         machine.stop()
-
-
-def _topic(machine: Machine | KafkaMachine, topic: str) -> tuple[int, ...]:
-    """Create a topic; return where the leader of each of its partitions listens."""
-    request = wire.create_topic_request(topic, PARTITIONS, {})
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    error = -1
-    for port in machine.ports:  # one of them is the controller
-        with Admin("127.0.0.1", port) as admin:
-            reader = admin.send(request)
-        reader.take("ii")
-        reader.string()
-        (error,) = reader.take("h")
-        if error == 0:
-            break
-    if error:
-        raise BrokerAnswerError(f"CreateTopics of {topic}: error {error}")
-    while True:
-        leaders: dict[int, int] = {}
-        for port in machine.ports:
-            with Admin("127.0.0.1", port) as admin:
-                leaders |= dict.fromkeys(admin.led_offsets(topic, PARTITIONS), port)
-        if len(leaders) == PARTITIONS:
-            return tuple(leaders[each] for each in range(PARTITIONS))
-        if time.monotonic() > deadline:
-            raise BrokerAnswerError(f"{topic} has partitions without a leader")
-        time.sleep(0.05)
 
 
 def _section(results: dict[str, dict[str, Measured]]) -> Section:

@@ -22,6 +22,7 @@ from bench.peers.kafka import (
     KafkaNotFoundError,
     find_kafka,
 )
+from bench.peers.machine import Machine
 from bench.peers.millstream import millstream_node
 from bench.peers.server_process import ServerProcess
 from bench.peers.subject import Node, SubjectFailedError
@@ -58,6 +59,7 @@ class Stage:
         self.install: KafkaInstall | None = None
         self._stack = ExitStack()
         self._brokers: dict[str, Broker | None] = {}
+        self._machines: dict[int, Machine] = {}
         self._raw: dict[str, ServerProcess] = {}
         self._run_number = 0
         self.directory = options.data_dir
@@ -119,6 +121,21 @@ class Stage:
                 self.millstream_absent = str(error).splitlines()[-1]
                 self._brokers[name] = None
         return self._brokers[name]
+
+    def machine(self, brokers: int, settings: Mapping[str, str]) -> Machine:
+        """Return Millstream with so many brokers behind one command, each with all that a broker of
+        the stage is given; SubjectFailedError.
+        """
+        if brokers not in self._machines:
+            machine = Machine(
+                self.directory / f"{brokers} brokers",
+                brokers=brokers,
+                settings={**BROKER_SETTINGS, "log.flush.policy": "os", **settings},
+            )
+            self._stack.callback(machine.stop)
+            machine.start()
+            self._machines[brokers] = machine
+        return self._machines[brokers]
 
     def receive_loop(self) -> ServerProcess:
         """Return the loop that receives and writes."""

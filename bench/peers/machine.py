@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from bench import wire
+from bench.admin import READY_TIMEOUT_S, Admin, BrokerAnswerError
 from bench.peers.kafka import KafkaInstall, KafkaNode
 from bench.peers.millstream import serve_command
 from bench.peers.server_process import ServerProcess
@@ -65,3 +68,30 @@ class KafkaMachine:
     def stop(self) -> None:
         """Stop it."""
         self._node.stop()
+
+
+def create_topic(machine: Machine | KafkaMachine, topic: str, partitions: int) -> tuple[int, ...]:
+    """Create a topic; return where the leader of each of its partitions listens."""
+    request = wire.create_topic_request(topic, partitions, {})
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    error = -1
+    for port in machine.ports:  # one of them is the controller
+        with Admin("127.0.0.1", port) as admin:
+            reader = admin.send(request)
+        reader.take("ii")
+        reader.string()
+        (error,) = reader.take("h")
+        if error == 0:
+            break
+    if error:
+        raise BrokerAnswerError(f"CreateTopics of {topic}: error {error}")
+    while True:
+        leaders: dict[int, int] = {}
+        for port in machine.ports:
+            with Admin("127.0.0.1", port) as admin:
+                leaders |= dict.fromkeys(admin.led_offsets(topic, partitions), port)
+        if len(leaders) == partitions:
+            return tuple(leaders[each] for each in range(partitions))
+        if time.monotonic() > deadline:
+            raise BrokerAnswerError(f"{topic} has partitions without a leader")
+        time.sleep(0.05)
