@@ -18,7 +18,7 @@ then are dropped, and ``on_loaded`` returns them again if the log says that they
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar, cast
 
@@ -27,6 +27,7 @@ from millstream.model.deferred import Deferred
 from millstream.model.errors import KafkaError
 from millstream.model.topic import TopicId
 from millstream.protocol.message import Message, Request, Response
+from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ A = TypeVar("A")
 _TYPE_BYTES = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Instant:
     """A time on both clocks: ``wall_ms`` goes into records, ``monotonic_ms`` into deadlines."""
 
@@ -50,7 +51,7 @@ class CoordinatorRecord:
 
     ``key_type`` is the int16 before the key, ``value_version`` the one before the value.
     ``meaning`` is the state that replay reads in ``value``, where whoever made the record had it at
-    hand; None says nothing.
+    hand, and ``encoded_key`` the bytes of type and key; None says nothing.
     """
 
     key_type: int
@@ -58,6 +59,7 @@ class CoordinatorRecord:
     value_version: int = 0
     value: Message | None = None
     meaning: object = field(default=None, repr=False, compare=False)
+    encoded_key: bytes | None = field(default=None, repr=False, compare=False)
     _encoded: tuple[bytes, bytes | None] | None = field(
         default=None, init=False, repr=False, compare=False
     )
@@ -65,7 +67,9 @@ class CoordinatorRecord:
     def encode(self) -> tuple[bytes, bytes | None]:
         """Return the bytes of the record's key and value in the log."""
         if self._encoded is None:
-            key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
+            key = self.encoded_key
+            if key is None:
+                key = self.key_type.to_bytes(_TYPE_BYTES, "big") + self.key.encode_body(0)
             value = None
             if self.value is not None:
                 version = self.value_version
@@ -80,7 +84,7 @@ class CoordinatorRecord:
         return len(key) + len(value or b"")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Answer:
     """A response or a KafkaError for a request, and the Deferred that its handler awaits.
 
@@ -121,7 +125,7 @@ Continuation: TypeAlias = Callable[[Instant], "Result[None]"]
 """An operation that goes on with what a result has begun, once its records are committed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class OutboundRequest:
     """A request that a coordinator sends to a broker (Kafka: ``TransactionMarkerChannelManager``).
 
@@ -166,7 +170,7 @@ class TopicChange:
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TransactionProducer:
     """The producer in whose transaction records are written."""
 
@@ -174,7 +178,49 @@ class TransactionProducer:
     producer_epoch: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, unsafe_hash=True)
+class TransactionEnd:
+    """The marker that ends a producer's transaction, as WriteTxnMarkers names it."""
+
+    producer: TransactionProducer
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+    def marker_batch(self, timestamp_ms: int) -> MarkerBatch:
+        """Return the control batch of the marker."""
+        return MarkerBatch.of(
+            EndTransactionMarker(
+                ControlType.COMMIT if self.committed else ControlType.ABORT,
+                self.coordinator_epoch,
+            ),
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            timestamp_ms=timestamp_ms,
+        )
+
+
+EndedPartitions: TypeAlias = "tuple[TransactionEnd, Mapping[str, Collection[int]]]"
+"""A marker, and the partitions by topic that it is written into."""
+
+MarkerCodes: TypeAlias = "Mapping[str, Mapping[int, int]]"
+"""Error codes by topic and partition: how the writes of one marker have ended."""
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class LocalMarkers:
+    """Markers for partitions that this broker leads itself: written as WriteTxnMarkers has them
+    written, but without a request.
+
+    That happens as with an :class:`OutboundRequest`, in a later pass of the loop: whoever waits for
+    the decision is answered first. ``event`` is given the codes of each marker.
+    """
+
+    ends: Sequence[EndedPartitions]
+    timeout_ms: int
+    event: Callable[[Sequence[MarkerCodes], Instant], Result[None]]
+
+
 class Result(Generic[R]):
     """The outcome of one operation.
 
@@ -188,16 +234,42 @@ class Result(Generic[R]):
     others to share a batch with.
     """
 
-    response: R | None = None
-    records: list[CoordinatorRecord] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    outbound: list[OutboundRequest] = field(default_factory=list)
-    when_committed: list[Continuation] = field(default_factory=list)
-    tasks: list[BackgroundTask] = field(default_factory=list)
-    replay: bool = True
-    atomic: bool = True
-    producer: TransactionProducer | None = None
-    is_urgent: bool = True
+    __slots__ = (
+        "answers",
+        "atomic",
+        "is_urgent",
+        "outbound",
+        "producer",
+        "records",
+        "replay",
+        "response",
+        "tasks",
+        "when_committed",
+    )
+
+    def __init__(
+        self,
+        response: R | None = None,
+        records: list[CoordinatorRecord] | None = None,
+        *,
+        answers: list[Answer] | None = None,
+        outbound: list[OutboundRequest | LocalMarkers] | None = None,
+        tasks: list[BackgroundTask] | None = None,
+        replay: bool = True,
+        atomic: bool = True,
+        is_urgent: bool = True,
+    ) -> None:
+        # Written out: every request makes one, and what a dataclass generates takes twice as long.
+        self.response = response
+        self.records: list[CoordinatorRecord] = [] if records is None else records
+        self.answers: list[Answer] = [] if answers is None else answers
+        self.outbound: list[OutboundRequest | LocalMarkers] = [] if outbound is None else outbound
+        self.when_committed: list[Continuation] = []
+        self.tasks: list[BackgroundTask] = [] if tasks is None else tasks
+        self.replay = replay
+        self.atomic = atomic
+        self.producer: TransactionProducer | None = None
+        self.is_urgent = is_urgent
 
     def answer(self, reply: Deferred[A], response: A) -> None:
         """Add the response to a parked request."""

@@ -19,9 +19,9 @@ out, too. A broker needs CLUSTER_ACTION.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final, cast
+from typing import Final, TypeVar
 
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.coordinator.transaction.metadata import EPOCH_BUMP, Partitions
@@ -46,6 +46,8 @@ from millstream.runtime.services import Services
 _FIRST_VERSION_WITH_PRODUCER_FENCED: Final = 2
 _FIRST_VERSION_OF_BROKERS: Final = 4
 
+A = TypeVar("A")
+
 _Codes = Mapping[str, Mapping[int, ErrorCode]]
 """The answer for each partition of each topic."""
 
@@ -65,11 +67,16 @@ def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return _serve(services, context, transaction, access).then(partial(_answer_client, context))
+    answer = partial(_answer_client, context)
+    return _serve(services, context, transaction, access, answer)
 
 
 def _answer_client(context: RequestContext, codes: _Codes) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(context, codes))
+
+
+def _as_they_are(codes: _Codes) -> _Codes:
+    return codes
 
 
 def failed(
@@ -100,7 +107,7 @@ def _serve_one(
     services: Services, context: RequestContext, request: AddPartitionsToTxnTransaction
 ) -> Deferred[_Codes]:
     try:
-        return _serve(services, context, request, None)
+        return _serve(services, context, request, None, _as_they_are)
     except KafkaError as error:
         refused: Deferred[_Codes] = Deferred()
         refused.fail(error)
@@ -112,7 +119,9 @@ def _serve(
     context: RequestContext,
     request: AddPartitionsToTxnTransaction,
     access: Access | None,
-) -> Deferred[_Codes]:
+    answer: Callable[[_Codes], A],
+) -> Deferred[A]:
+    """Serve one transaction; ``answer`` makes of its codes what is returned."""
     partitions = _partitions(request.topics)
     not_allowed = frozenset[str]()
     if access is not None:
@@ -125,13 +134,13 @@ def _serve(
         )
     unknown = _unknown(services, partitions)
     if unknown or not_allowed:
-        return Deferred.of(_refused(partitions, unknown, not_allowed))
+        return Deferred.of(answer(_refused(partitions, unknown, not_allowed)))
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if request.verify_only:
         verified = services.transactions.verify_partitions(
             request.transactional_id, producer, partitions
         )
-        return cast("Deferred[_Codes]", verified)
+        return verified.then(answer)
     # Brokers add partitions for the producers of transaction version 2 alone.
     is_broker = context.version >= _FIRST_VERSION_OF_BROKERS
     added = services.transactions.add_partitions(
@@ -140,7 +149,7 @@ def _serve(
         partitions,
         client_version=EPOCH_BUMP if is_broker else 0,
     )
-    return added.then(partial(_all, partitions))
+    return added.then(lambda code: answer(_all(partitions, code)))
 
 
 async def _result(

@@ -48,7 +48,7 @@ class ControlType(IntEnum):
     COMMIT = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class EndTransactionMarker:
     """The end of one producer's transaction in this partition."""
 
@@ -56,7 +56,7 @@ class EndTransactionMarker:
     coordinator_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MarkerBatch:
     """The control batch that ends one producer's transaction, before a log gives it its place. The
     same one is written into all partitions of the transaction.

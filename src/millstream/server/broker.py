@@ -305,6 +305,7 @@ class Broker:
         if self._backend is not None and self._started:
             if audit is not None:  # as long as its partitions are where they are
                 self._wait(audit.settle(_AUDIT_SETTLES_MS))
+            self._wait(self._core.settle())
             self._backend.move_leaderships_away()
         for listener in self._listeners:
             listener.close()

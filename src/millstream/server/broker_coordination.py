@@ -7,6 +7,7 @@ at first use.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millstream.config.dynamic import DynamicConfig
@@ -91,6 +92,11 @@ class BrokerCoordination:
 
     # Start, stop, and what the controller says
 
+    def settle(self) -> Deferred[None]:
+        """Store what coordinators have put off; filled once it is committed, or cannot be."""
+        transactions = self.transactions.made
+        return Deferred.of(None) if transactions is None else transactions.settle()
+
     def stop(self) -> None:
         """Resign, and answer all waiting requests."""
         self.registry.stop()
@@ -140,6 +146,7 @@ class BrokerCoordination:
     # Transactions
 
     def _new_transactions(self) -> TransactionCoordinatorRuntime:
+        from millstream.runtime.coordinators.marker_writes import write_markers
         from millstream.runtime.coordinators.transaction_coordinator_runtime import (
             TransactionCoordinatorRuntime,
         )
@@ -152,6 +159,7 @@ class BrokerCoordination:
             metadata=self._metadata,
             new_producer_id=self._new_producer_id,
             send_request=self._requests.send,
+            write_markers=partial(write_markers, self._clock, self._partitions, self.groups.get),
         )
 
     def transaction_verifier(self) -> TransactionVerifier:

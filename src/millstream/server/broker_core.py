@@ -26,6 +26,7 @@ from millstream.runtime.logs.log_loading import LogLoading
 from millstream.runtime.logs.log_maintenance import LogMaintenance
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
+from millstream.runtime.pauses import at_most
 from millstream.runtime.producer_ids import ProducerIds, first_unused_id
 from millstream.runtime.replicas.fetch_sessions import FetchSessions
 from millstream.runtime.replicas.partitions import Partitions
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from millstream.security.authorizer import Authorizer
 
 _SESSION_EVICTION_MS: Final = 120_000
+_SETTLES_MS: Final = 1_000.0
+"""How long a stop waits until what coordinators have put off is committed."""
 
 
 class BrokerCore:
@@ -202,12 +205,19 @@ class BrokerCore:
         if any(self.log_manager.future_logs):  # moves that a restart has interrupted
             self.mover().resume()
 
+    def settle(self) -> Deferred[None]:
+        """Store what coordinators have put off, as far as that can be done in a while: before
+        leaderships go to other brokers.
+        """
+        return at_most(self.clock, self._coordination.settle(), _SETTLES_MS)
+
     async def stop(self) -> None:
         """Resign all leaderships and answer all waiting requests."""
         self.maintenance.stop()
         await self.cleaner.stop()
         if self._mover is not None:
             self._mover.stop()
+        await self.settle()
         self._coordination.stop()
         self.partitions.stop()
 

@@ -132,6 +132,7 @@ class BrokerLife:
         spawn(self._shut_down()).on_done(lambda _: self._gone("it was shut down"))
 
     async def _shut_down(self) -> None:
+        await self.core.settle()
         await self.member.move_leaderships_away()
         self.host.accept = None
         await spawn(self.core.stop())

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.coordinator.transaction_scene import EPOCH, ID, Scene, error_of
 
-from millstream.coordinator.result import TopicChange
+from millstream.coordinator.result import (
+    LocalMarkers,
+    OutboundRequest,
+    TopicChange,
+    TransactionEnd,
+    TransactionProducer,
+)
 from millstream.coordinator.transaction.states import TransactionState
+from millstream.model.broker import BrokerId
 from millstream.model.errors import ErrorCode
 from millstream.model.topic import ZERO_TOPIC_ID, TopicPartition
 from millstream.protocol.messages.write_txn_markers import (
@@ -14,6 +21,7 @@ from millstream.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+HERE = BrokerId(1)
 PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
 COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 
@@ -30,6 +38,7 @@ def prepared(scene: Scene, partitions: dict[str, set[int]]) -> None:
 def on_their_way(scene: Scene) -> dict[int, WriteTxnMarkersRequest]:
     requests = {}
     for each in scene.sent:
+        assert isinstance(each, OutboundRequest)
         assert isinstance(each.request, WriteTxnMarkersRequest)
         assert int(each.target) not in requests, "one request for a broker at a time"
         requests[int(each.target)] = each.request
@@ -78,12 +87,76 @@ def test_what_is_decided_while_a_request_is_on_its_way_shares_the_next_one() -> 
         scene.end(producer, f"id-{number}")
     assert len(scene.sent) == 1
     first = scene.sent.pop()
+    assert isinstance(first, OutboundRequest)
     assert isinstance(first.request, WriteTxnMarkersRequest)
     scene.carry_out(first.event(scene.leaders.answer(first.request), scene.now))
     assert len(on_their_way(scene)[1].markers) == 4
     scene.deliver()
     for number in range(5):
         assert scene.of(f"id-{number}").state is COMPLETE_COMMIT
+
+
+def test_markers_for_partitions_of_this_broker_need_no_request() -> None:
+    scene = Scene(broker_id=HERE)
+    scene.topic("t", 4, (1, 2))
+    prepared(scene, {"t": {0, 1, 2}})
+    (local,) = (each for each in scene.sent if isinstance(each, LocalMarkers))
+    (other,) = (each for each in scene.sent if isinstance(each, OutboundRequest))
+    assert other.target == 2
+    assert local.timeout_ms == other.timeout_ms == scene.settings.marker_timeout_ms
+    assert list(local.ends) == [
+        (TransactionEnd(TransactionProducer(101, 1), True, EPOCH, 2), {"t": {0, 2}})
+    ]
+    scene.deliver()
+    assert written(scene) == {("t", 0), ("t", 1), ("t", 2)}
+    assert scene.state is COMPLETE_COMMIT
+
+
+def test_what_is_decided_while_markers_are_written_here_is_written_together_then() -> None:
+    scene = Scene(broker_id=HERE)
+    scene.holds_markers = True
+    for number in range(5):
+        producer = scene.init(f"id-{number}")
+        scene.add(producer, None, f"id-{number}")
+        scene.end(producer, f"id-{number}", commit=number != 3)
+    (first,) = scene.sent
+    assert isinstance(first, LocalMarkers)
+    scene.sent.clear()
+    scene.carry_out(first.event(scene.leaders.write(first), scene.now))
+    (second,) = scene.sent
+    assert isinstance(second, LocalMarkers)
+    assert [end.committed for end, _ in second.ends] == [True, True, False, True]
+    scene.deliver()
+    for number in range(5):
+        wanted = COMPLETE_COMMIT if number != 3 else TransactionState.COMPLETE_ABORT
+        assert scene.of(f"id-{number}").state is wanted
+
+
+def test_a_marker_that_cannot_be_written_here_is_sent_where_its_leader_is_then() -> None:
+    scene = Scene(broker_id=HERE)
+    scene.leaders.errors["t", 1] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    prepared(scene, {"t": {0, 1}})
+    scene.deliver()
+    assert written(scene) == {("t", 0)}
+    assert scene.state is PREPARE_COMMIT
+    scene.leaders.errors.clear()
+    scene.cluster.leaders["t", 1] = 2
+    scene.advance(1_000)
+    assert set(on_their_way(scene)) == {2}
+    scene.deliver()
+    assert written(scene) == {("t", 0), ("t", 1)}
+    assert scene.state is COMPLETE_COMMIT
+
+
+def test_a_partition_here_that_knows_a_newer_coordinator_ends_the_attempts() -> None:
+    scene = Scene(broker_id=HERE)
+    scene.leaders.errors["t", 1] = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    prepared(scene, {"t": {0, 1}})
+    scene.deliver()
+    scene.leaders.errors.clear()
+    scene.advance(60_000)
+    assert not scene.sent
+    assert scene.state is PREPARE_COMMIT
 
 
 @pytest.mark.parametrize(
@@ -164,6 +237,7 @@ def test_markers_that_wait_for_their_turn_follow_a_leader_that_moves() -> None:
     assert set(on_their_way(scene)) == {1}
     scene.cluster.leaders["t", 1] = 2
     first = scene.sent.pop()
+    assert isinstance(first, OutboundRequest)
     assert isinstance(first.request, WriteTxnMarkersRequest)
     scene.carry_out(first.event(scene.leaders.answer(first.request), scene.now))
     assert set(on_their_way(scene)) == {2}
@@ -309,6 +383,7 @@ def test_a_coordinator_that_moves_writes_all_markers_of_what_was_decided(commit:
     scene.holds_markers = True
     scene.end(producer, commit=commit)
     one = scene.sent.pop()
+    assert isinstance(one, OutboundRequest)
     assert isinstance(one.request, WriteTxnMarkersRequest)
     scene.carry_out(one.event(scene.leaders.answer(one.request), scene.now))
     scene.move()
@@ -345,6 +420,7 @@ def test_10000_open_transactions_end_in_few_requests() -> None:
     requests = 0
     while scene.sent:
         request = scene.sent.pop(0)
+        assert isinstance(request, OutboundRequest)
         assert isinstance(request.request, WriteTxnMarkersRequest)
         scene.carry_out(request.event(scene.leaders.answer(request.request), scene.now))
         requests += 1

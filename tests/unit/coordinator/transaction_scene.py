@@ -7,7 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
-from millstream.coordinator.result import Instant, OutboundRequest, Result
+from millstream.coordinator.result import (
+    Instant,
+    LocalMarkers,
+    MarkerCodes,
+    OutboundRequest,
+    Result,
+)
 from millstream.coordinator.transaction.coordinator import TransactionCoordinator
 from millstream.coordinator.transaction.init_producer_id import NeedsProducerId, ProducerIdAndEpoch
 from millstream.coordinator.transaction.metadata import Partitions, TransactionMetadata
@@ -37,7 +43,8 @@ EPOCH = 7
 class Cluster:
     """Who leads what; a partition that is not here does not exist."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker_id: BrokerId | None) -> None:
+        self.broker_id = broker_id
         self.transaction_version = 2
         self.leaders: dict[tuple[str, int], int] = {}
 
@@ -85,6 +92,24 @@ class Leaders:
             ]
         )
 
+    def write(self, markers: LocalMarkers) -> list[MarkerCodes]:
+        """Write what needs no request."""
+        return [
+            {
+                topic: {
+                    index: self._write(
+                        TopicPartition(topic, index),
+                        end.producer.producer_id,
+                        end.producer.producer_epoch,
+                        end.committed,
+                    )
+                    for index in sorted(indexes)
+                }
+                for topic, indexes in topics.items()
+            }
+            for end, topics in markers.ends
+        ]
+
     def _write(
         self, partition: TopicPartition, producer_id: int, epoch: int, is_commit: bool
     ) -> int:
@@ -95,14 +120,18 @@ class Leaders:
 
 
 class Scene:
-    """One shard; its default transactional id is ``payments``. ``log`` is what was written."""
+    """One shard; its default transactional id is ``payments``. ``log`` is what was written. The
+    markers for partitions of ``broker_id`` need no request.
+    """
 
-    def __init__(self, settings: TransactionSettings | None = None) -> None:
+    def __init__(
+        self, settings: TransactionSettings | None = None, *, broker_id: BrokerId | None = None
+    ) -> None:
         self.settings = settings or TransactionSettings()
-        self.cluster = Cluster()
+        self.cluster = Cluster(broker_id)
         self.leaders = Leaders()
-        self.sent: list[OutboundRequest] = []
-        """Requests that are on their way."""
+        self.sent: list[OutboundRequest | LocalMarkers] = []
+        """Requests that are on their way, and markers that are being written."""
         self.log: list[tuple[bytes, bytes | None]] = []
         self.now_ms = 0
         self.next_producer_id = 100
@@ -157,6 +186,9 @@ class Scene:
         """Have the leaders answer every request, and those that follow from it."""
         while self.sent:
             request = self.sent.pop(0)
+            if isinstance(request, LocalMarkers):
+                self.carry_out(request.event(self.leaders.write(request), self.now))
+                continue
             assert isinstance(request.request, WriteTxnMarkersRequest)
             body = request.request.encode_body(2)
             arrived = WriteTxnMarkersRequest.decode_body(2, body)
@@ -167,6 +199,7 @@ class Scene:
         """Let what is on its way fail."""
         sent, self.sent = self.sent, []
         for request in sent:
+            assert isinstance(request, OutboundRequest)
             self.carry_out(request.event(KafkaError(error), self.now))
 
     def advance(self, milliseconds: int) -> None:

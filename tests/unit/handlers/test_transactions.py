@@ -14,6 +14,7 @@ from tests.unit.handlers.transaction_broker import (
     transaction,
 )
 
+from millstream.config.topic import TopicConfig
 from millstream.coordinator.group.partitioner import group_partition
 from millstream.coordinator.transaction.init_producer_id import ProducerIdAndEpoch
 from millstream.coordinator.transaction.records import decode_record, transaction_from
@@ -23,10 +24,12 @@ from millstream.model.leadership import NO_LEADER
 from millstream.model.topic import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from millstream.protocol.messages.coordinator_records import TransactionLogValue
 from millstream.records.batch import iter_batches
-from millstream.records.control import ControlType, parse_marker
+from millstream.records.control import ControlType, MarkerBatch, parse_marker
 from millstream.records.record import iter_records
+from millstream.runtime.coordinators import marker_writes
 from millstream.runtime.coordinators.coordinator_writes import LINGER_MS
 from millstream.runtime.coordinators.transaction_coordinator_runtime import MetadataView
+from millstream.runtime.replicas.partition import Partition
 
 NONE = ErrorCode.NONE.code
 FENCED = ErrorCode.PRODUCER_FENCED.code
@@ -127,7 +130,7 @@ def test_a_coordinator_that_is_not_here_says_nothing(broker: TransactionBroker) 
 
 
 def test_partitions_are_told_apart_by_who_leads_them(broker: TransactionBroker) -> None:
-    view = MetadataView(broker.metadata)
+    view = MetadataView(broker.metadata, BrokerId(1))
     assert view.leaders_of("t", {0, 3}) == {1: {0, 3}}
     assert view.leaders_of("t", {0, 4, 9}) == {1: {0}, None: {4, 9}}
     assert view.leaders_of("absent", {2}) == {None: {2}}
@@ -214,6 +217,56 @@ def test_whoever_hears_of_the_end_hears_what_is_stored(broker: TransactionBroker
     assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT"]]
 
 
+def test_a_marker_that_fails_as_nobody_foresaw_is_written_later(
+    broker: TransactionBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0, 1]})
+    wanted = broker.partitions.get("t", 1)
+    original = marker_writes.append_marker
+
+    def fails(partition: Partition, batch: MarkerBatch, *, transaction_version: int) -> object:
+        if partition is wanted:
+            raise ValueError("there is a bug")
+        return original(partition, batch, transaction_version=transaction_version)
+
+    monkeypatch.setattr(marker_writes, "append_marker", fails)
+    broker.end(3, producer)
+    assert (markers(broker, "t", 0), markers(broker, "t", 1)) == ([(0, 0, True, 0)], [])
+    assert "there is a bug" in caplog.text
+    monkeypatch.undo()
+    broker.clock.advance(1_000)
+    assert markers(broker, "t", 1) == [(0, 0, True, 0)]
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)], "that one is there"
+
+
+def test_a_clean_stop_stores_the_end(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    write(broker, producer, 0)
+    broker.end(3, producer)
+    assert written_states(broker) == BEGUN
+    settled = broker.services.transaction_runtime().settle()
+    assert not settled.done, "it waits until that is committed"
+    broker.clock.settle()
+    settled.result()
+    assert written_states(broker) == [*BEGUN, ["COMPLETE_COMMIT"]]
+    broker.services.transactions.stop()
+    broker.services.transactions.start()
+    broker.clock.advance(100)
+    assert markers(broker, "t", 0) == [(0, 0, True, 0)], "no marker is written again"
+
+
+def test_a_stop_does_not_mind_a_coordinator_that_cannot_write(broker: TransactionBroker) -> None:
+    producer = broker.init()[1:]
+    broker.add(3, producer, {"t": [0]})
+    broker.end(3, producer)
+    runtime = broker.services.transaction_runtime()
+    state = broker.partitions.get(TRANSACTION_STATE_TOPIC, runtime.partition_for(ID))
+    state.fail(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    runtime.settle().result()
+
+
 def test_an_end_that_is_lost_is_found_out_again(broker: TransactionBroker) -> None:
     producer = broker.init()[1:]
     broker.add(3, producer, {"t": [0]})
@@ -244,6 +297,32 @@ def test_the_end_of_another_transaction_holds_no_verification_up(
     assert written_states(broker)[-1] == ["PREPARE_COMMIT"]
     assert runtime.has_partition(other, running, TopicPartition("t", 1))
     assert not runtime.has_partition(ID, ProducerIdAndEpoch(*producer), TopicPartition("t", 0))
+
+
+def test_ends_that_no_single_batch_holds_hold_no_verification_up(
+    broker: TransactionBroker,
+) -> None:
+    runtime = broker.services.transaction_runtime()
+    index = runtime.partition_for(ID)
+    state = broker.partitions.get(TRANSACTION_STATE_TOPIC, index)
+    state.set_config(TopicConfig({"max.message.bytes": "700"}))
+    long_ids = (f"{number} {'x' * 300}" for number in range(100))
+    ended = [each for each in long_ids if runtime.partition_for(each) == index][:3]
+    producer = ProducerIdAndEpoch(*broker.init()[1:])
+    producers = {
+        each: ProducerIdAndEpoch(*broker.init(transactional_id=each)[1:]) for each in ended
+    }
+    for each, own in {**producers, ID: producer}.items():
+        runtime.add_partitions(each, own, {"t": frozenset({1})}, client_version=0)
+        broker.clock.settle()
+    for each, own in producers.items():
+        runtime.end_transaction(each, own, commit=True, bumps_epoch=False)
+    broker.clock.settle()
+    written = len(written_states(broker))
+    assert runtime.has_partition(ID, producer, TopicPartition("t", 1))
+    broker.clock.advance(int(LINGER_MS))
+    # The markers of two were written by one request.
+    assert written_states(broker)[written:] == [["COMPLETE_COMMIT"]] * 2
 
 
 def test_transactions_of_version_2(broker: TransactionBroker) -> None:

@@ -6,6 +6,7 @@ Markers go through the broker's own WriteTxnMarkers to its logs.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from pathlib import Path
 
 from tests.unit.handlers.admin_broker import AdminBroker
@@ -50,6 +51,7 @@ from millstream.runtime.coordinators.coordinator_registry import (
     CoordinatorType,
 )
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
+from millstream.runtime.coordinators.marker_writes import write_markers
 from millstream.runtime.coordinators.transaction_coordinator_runtime import (
     TransactionCoordinatorRuntime,
 )
@@ -103,6 +105,12 @@ class TransactionBroker(AdminBroker):
             metadata=self.metadata,
             new_producer_id=self.services.producer_ids.next,
             send_request=self.requests.send,
+            write_markers=partial(
+                write_markers,
+                self.clock,
+                self.partitions,
+                self.services.group_runtime,
+            ),
         )
 
     # Requests

@@ -19,15 +19,28 @@ import pytest
 from tests.waiting import wait_until
 
 from millstream.config.broker import BrokerConfig
+from millstream.coordinator.transaction.records import decode_record, transaction_from
+from millstream.coordinator.transaction.states import TransactionState
 from millstream.model.errors import ConfigError
 from millstream.protocol.codec import decode_response, encode_request
 from millstream.protocol.message import Request, Response
+from millstream.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from millstream.protocol.messages.coordinator_records import TransactionLogValue
 from millstream.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from millstream.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from millstream.protocol.messages.find_coordinator import FindCoordinatorRequest
 from millstream.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+)
+from millstream.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
 )
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
@@ -36,8 +49,10 @@ from millstream.protocol.messages.produce import (
     TopicProduceData,
 )
 from millstream.records import kernel
+from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.produce_kernel import why_not
+from millstream.records.record import iter_records
 from millstream.server.lifecycle import run
 
 
@@ -287,6 +302,53 @@ def test_a_changed_setting_resolves_no_names_again(
     client.join()
     assert codes == [0]
     assert asked.count("localhost") == 1
+
+
+def test_a_stop_leaves_no_transaction_whose_markers_are_to_be_written_again(tmp_path: Path) -> None:
+    """The record of a completion waits for company: a stop does not."""
+
+    def talk(port: int) -> None:
+        create_topic(port)
+        call(port, FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
+        given: Response | None = None
+        while not isinstance(given, InitProducerIdResponse) or given.error_code:
+            begin = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
+            given = call(port, begin, 4)
+        producer = given.producer_id, given.producer_epoch
+        added = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="id",
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+        )
+        call(port, added, 3)
+        end = EndTxnRequest(
+            transactional_id="id",
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            committed=True,
+        )
+        answer = call(port, end, 3)
+        assert isinstance(answer, EndTxnResponse)
+        codes.append(answer.error_code)
+        log = tmp_path / "t-0" / f"{0:020}.log"
+        wait_until(lambda: log.stat().st_size > 0, "the marker")
+        stop_soon()
+
+    codes: list[int] = []
+    client = Client(talk)
+    assert run(settings(tmp_path, transaction_state_log_num_partitions="1"), client.announce) == 0
+    client.join()
+    assert codes == [0]
+    stored = (tmp_path / "__transaction_state-0" / f"{0:020}.log").read_bytes()
+    states = []
+    for batch in iter_batches(stored):
+        for record in iter_records(batch):
+            decoded = decode_record(record.key or b"", record.value)
+            assert decoded is not None
+            assert isinstance(decoded.value, TransactionLogValue)
+            states.append(transaction_from(decoded.value).state)
+    assert states[-1] is TransactionState.COMPLETE_COMMIT
 
 
 def test_a_stop_acknowledges_nothing_that_is_not_on_disk(tmp_path: Path) -> None:

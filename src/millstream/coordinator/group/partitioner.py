@@ -31,12 +31,21 @@ def _hash(text: str) -> int:
     return value - (1 << 32) if value & _SIGN else value
 
 
-# Every request of a transaction or a group asks for that of its id.
 _kept_hash = lru_cache(maxsize=4096)(_hash)
 
 
 def group_partition(group_id: str, partitions: int) -> int:
     """Return the partition of a group among ``partitions``."""
+    if len(group_id) <= _LONGEST_KEPT:
+        return _kept_partition(group_id, partitions)
+    return _partition(group_id, partitions)
+
+
+def _partition(group_id: str, partitions: int) -> int:
     value = java_hash(group_id)
     # Java's abs(MIN_VALUE) is negative; Kafka takes 0 instead.
     return (0 if value == _MIN_VALUE else abs(value)) % partitions
+
+
+# Every request of a transaction or a group asks for that of its id.
+_kept_partition = lru_cache(maxsize=4096)(_partition)

@@ -313,16 +313,15 @@ class TransactionCoordinator:
         self, record: CoordinatorRecord, *, record_offset: int, producer_id: int = NO_PRODUCER_ID
     ) -> None:
         """Apply a record that is in the log."""
-        key, value = record.key, record.value
+        key, value, meaning = record.key, record.value, record.meaning
         assert isinstance(key, TransactionLogKey), "not a record of a transaction coordinator"
-        if value is None:
+        if isinstance(meaning, TransactionMetadata):
+            self.transactions.put(key.transactional_id, meaning)
+        elif value is None:
             self.transactions.remove(key.transactional_id)
         else:
             assert isinstance(value, TransactionLogValue), "not the value of such a record"
-            meaning = record.meaning
-            if not isinstance(meaning, TransactionMetadata):
-                meaning = transaction_from(value)
-            self.transactions.put(key.transactional_id, meaning)
+            self.transactions.put(key.transactional_id, transaction_from(value))
 
     def end_transaction(self, producer_id: int, *, committed: bool) -> None:
         """Do nothing: records of this topic are never part of a transaction."""

@@ -26,7 +26,7 @@ from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_PRODUCER_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ProducerIdAndEpoch:
     """Who a producer is."""
 

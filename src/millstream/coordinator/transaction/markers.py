@@ -23,13 +23,21 @@ Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletion
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
 from millstream.coordinator.deadlines import Deadlines
-from millstream.coordinator.result import Instant, OutboundRequest, Result
+from millstream.coordinator.result import (
+    Instant,
+    LocalMarkers,
+    MarkerCodes,
+    OutboundRequest,
+    Result,
+    TransactionEnd,
+    TransactionProducer,
+)
 from millstream.coordinator.transaction.metadata import TransactionMetadata
 from millstream.coordinator.transaction.records import transaction_record
 from millstream.coordinator.transaction.settings import ClusterView
@@ -97,7 +105,7 @@ class _Completion:
     """Since when those are waited for that are not in the metadata."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class _Sent:
     """What a request carries of one transaction."""
 
@@ -149,6 +157,7 @@ class MarkerWriter:
     def begin(self, transactional_ids: Iterable[str], now: Instant) -> Result[None]:
         """Begin to write the markers of transactions that are prepared, and committed so."""
         result: Result[None] = Result(atomic=False)
+        is_fresh = not self._queues
         for transactional_id in transactional_ids:
             transaction = self._transactions.get(transactional_id)
             assert transaction is not None, "nobody removes a prepared transaction"
@@ -157,7 +166,7 @@ class MarkerWriter:
             self._completions[transactional_id] = _Completion(transaction, pending)
             self._enqueue(transactional_id, pending, now)
             self._finish_if_done(transactional_id, now, result)
-        self._send(now, result)
+        self._send(now, result, is_fresh=is_fresh)
         return result
 
     def retry(self, now: Instant) -> Result[None]:
@@ -245,23 +254,32 @@ class MarkerWriter:
         del self._completions[transactional_id]
         self._retries.cancel(transactional_id)
 
-    def _send(self, now: Instant, result: Result[None]) -> None:
-        """Make a request for each broker that has none on its way and something in its queue."""
-        while True:
+    def _send(self, now: Instant, result: Result[None], *, is_fresh: bool = False) -> None:
+        """Make a request for each broker that has none on its way and something in its queue; the
+        leaders in the queues are looked up again unless that was done just now (``is_fresh``).
+        """
+        while self._queues:
             # Taking one queue may fill another.
             broker = next((each for each in self._queues if each not in self._busy), None)
             if broker is None:
                 return
-            sent = self._take(broker, now, result)
+            sent = self._take(broker, now, result, is_fresh=is_fresh)
             if sent:
                 self._busy.add(broker)
+                if broker == self._view.broker_id:
+                    ends = [(self._end(each), each.partitions) for each in sent]
+                    written = partial(self._written, broker, sent)
+                    result.outbound.append(LocalMarkers(ends, self._request_timeout_ms, written))
+                    continue
                 request = WriteTxnMarkersRequest(markers=[self._marker(each) for each in sent])
                 answered = partial(self._answered, broker, sent)
                 result.outbound.append(
                     OutboundRequest(broker, request, self._request_timeout_ms, answered)
                 )
 
-    def _take(self, broker: BrokerId, now: Instant, result: Result[None]) -> list[_Sent]:
+    def _take(
+        self, broker: BrokerId, now: Instant, result: Result[None], *, is_fresh: bool
+    ) -> list[_Sent]:
         """Take the next request's markers out of a broker's queue; those whose leader has changed
         meanwhile go to another queue.
         """
@@ -274,11 +292,7 @@ class MarkerWriter:
             completion = self._completions.get(transactional_id)
             if completion is None:
                 continue
-            moved: _Indexes = {}
-            for topic, indexes in partitions.items():
-                elsewhere = self._view.leaders_of(topic, indexes)
-                if elsewhere.pop(broker, None) != indexes:
-                    moved[topic] = set().union(*elsewhere.values())
+            moved = {} if is_fresh else self._moved(broker, partitions)
             if moved:
                 for topic, indexes in moved.items():
                     _remove(partitions, topic, indexes)
@@ -291,18 +305,36 @@ class MarkerWriter:
             self._queues[broker] = queue
         return taken
 
-    def _marker(self, sent: _Sent) -> WritableTxnMarker:
+    def _moved(self, broker: BrokerId, partitions: _Indexes) -> _Indexes:
+        """Return those of a broker's partitions that it leads no more."""
+        moved: _Indexes = {}
+        for topic, indexes in partitions.items():
+            elsewhere = self._view.leaders_of(topic, indexes)
+            if elsewhere.pop(broker, None) != indexes:
+                moved[topic] = set().union(*elsewhere.values())
+        return moved
+
+    def _end(self, sent: _Sent) -> TransactionEnd:
         transaction = sent.completion.transaction
+        return TransactionEnd(
+            TransactionProducer(transaction.producer_id, transaction.producer_epoch),
+            transaction.state is TransactionState.PREPARE_COMMIT,
+            self._coordinator_epoch,
+            transaction.client_version,
+        )
+
+    def _marker(self, sent: _Sent) -> WritableTxnMarker:
+        end = self._end(sent)
         return WritableTxnMarker(
-            producer_id=transaction.producer_id,
-            producer_epoch=transaction.producer_epoch,
-            transaction_result=transaction.state is TransactionState.PREPARE_COMMIT,
+            producer_id=end.producer.producer_id,
+            producer_epoch=end.producer.producer_epoch,
+            transaction_result=end.committed,
             topics=[
                 WritableTxnMarkerTopic(name=topic, partition_indexes=sorted(indexes))
                 for topic, indexes in sorted(sent.partitions.items())
             ],
-            coordinator_epoch=self._coordinator_epoch,
-            transaction_version=transaction.client_version,
+            coordinator_epoch=end.coordinator_epoch,
+            transaction_version=end.transaction_version,
         )
 
     def _answered(
@@ -312,19 +344,25 @@ class MarkerWriter:
         answer: Response | KafkaError,
         now: Instant,
     ) -> Result[None]:
+        """Take note of what a broker has answered."""
+        codes = _codes(answer) if isinstance(answer, WriteTxnMarkersResponse) else {}
+        of_each = [codes.get(each.completion.transaction.producer_id, {}) for each in sent]
+        return self._written(broker, sent, of_each, now)
+
+    def _written(
+        self, broker: BrokerId, sent: list[_Sent], codes: Sequence[MarkerCodes], now: Instant
+    ) -> Result[None]:
         """Take note of what a broker has written, and send it what has been queued meanwhile."""
         self._busy.discard(broker)
         # A completion that is lost has its markers written once more, and the next transaction of
         # the producer begins by a record that the completion goes with.
         result: Result[None] = Result(atomic=False, is_urgent=False)
-        codes = _codes(answer) if isinstance(answer, WriteTxnMarkersResponse) else {}
-        for each in sent:
+        for each, by_topic in zip(sent, codes, strict=True):
             transactional_id, completion = each.transactional_id, each.completion
             if self._completions.get(transactional_id) is not completion:
                 continue  # another broker knows a newer coordinator
-            of_producer = codes.get(completion.transaction.producer_id, {})
             outcomes = {
-                topic: _outcomes(indexes, of_producer.get(topic, {}))
+                topic: _outcomes(indexes, by_topic.get(topic, {}))
                 for topic, indexes in each.partitions.items()
             }
             if any(_FENCED in by_index.values() for by_index in outcomes.values()):

@@ -13,6 +13,7 @@ value deletes its key: the transactional id has expired. Kafka: ``TransactionLog
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from millstream.coordinator.result import CoordinatorRecord, split_type
@@ -31,6 +32,8 @@ from millstream.protocol.messages.coordinator_records import (
 
 TRANSACTION: Final = 0
 """The type of the key."""
+_LONGEST_KEPT: Final = 256
+"""Characters of an id whose key is kept."""
 FIRST_LEVEL_WITH_TAGS: Final = 1
 """The level of ``transaction.version`` from which on version 1 of the value is written."""
 
@@ -54,14 +57,25 @@ def transaction_record(
         transaction_last_update_timestamp_ms=transaction.last_update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
     )
-    key = TransactionLogKey(transactional_id=transactional_id)
+    is_short = len(transactional_id) <= _LONGEST_KEPT
+    key, encoded = _kept_key(transactional_id) if is_short else _key(transactional_id)
     if level < FIRST_LEVEL_WITH_TAGS:
-        return CoordinatorRecord(TRANSACTION, key, 0, value)
+        return CoordinatorRecord(TRANSACTION, key, 0, value, encoded_key=encoded)
     value.previous_producer_id = transaction.previous_producer_id
     value.next_producer_id = transaction.next_producer_id
     value.client_transaction_version = transaction.client_version
     # Only this version holds all that there is to the state.
-    return CoordinatorRecord(TRANSACTION, key, 1, value, transaction)
+    return CoordinatorRecord(TRANSACTION, key, 1, value, transaction, encoded)
+
+
+def _key(transactional_id: str) -> tuple[TransactionLogKey, bytes]:
+    """Return the key of an id, and its bytes with the type."""
+    key = TransactionLogKey(transactional_id=transactional_id)
+    return key, CoordinatorRecord(TRANSACTION, key).encode()[0]
+
+
+# Each transaction of an id needs it several times.
+_kept_key = lru_cache(maxsize=1024)(_key)
 
 
 def tombstone(transactional_id: str) -> CoordinatorRecord:

@@ -29,6 +29,10 @@ class ClusterView(Protocol):
     """What the coordinator reads of the cluster's metadata, as it is at that moment."""
 
     @property
+    def broker_id(self) -> BrokerId | None:
+        """This broker, whose partitions need no request; None has every leader asked by one."""
+
+    @property
     def transaction_version(self) -> int:
         """The level of the feature ``transaction.version``."""
 

@@ -13,22 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from millstream.coordinator.result import Instant, Result, TopicChange, TransactionProducer
+from millstream.coordinator.result import (
+    Instant,
+    Result,
+    TopicChange,
+    TransactionEnd,
+    TransactionProducer,
+)
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.producer import NO_SEQUENCE
 from millstream.records.builder import BatchOptions
-from millstream.runtime.coordinators.coordinator_shard import (
-    RequestSender,
-    ShardDriver,
-    State,
-)
+from millstream.runtime.coordinators.coordinator_shard import ShardDriver, State
 from millstream.runtime.coordinators.coordinator_writes import (
-    TransactionEnd,
     Verification,
     coordinator_error,
 )
+from millstream.runtime.coordinators.outlets import Outlets
 from millstream.runtime.coordinators.shard import S
 from millstream.runtime.metadata.metadata_cache import TopicImage
 from millstream.runtime.offload import Offload
@@ -46,7 +48,7 @@ class CoordinatorRuntime(Generic[S]):
     """The shards of one coordinator topic, by partition.
 
     ``new_shard`` makes an empty state machine for a partition; ``options`` are those of the batches
-    it writes; ``send_request`` sends what its operations ask to be sent to other brokers.
+    it writes; ``outlets`` take what its operations ask of partitions' leaders.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class CoordinatorRuntime(Generic[S]):
         offload: Offload,
         options: BatchOptions,
         commit_timeout_ms: int,
-        send_request: RequestSender,
+        outlets: Outlets,
     ) -> None:
         self.topic = topic
         self._new_shard = new_shard
@@ -68,7 +70,7 @@ class CoordinatorRuntime(Generic[S]):
         self._offload = offload
         self._options = options
         self._commit_timeout_ms = commit_timeout_ms
-        self._send_request = send_request
+        self._outlets = outlets
         self._drivers: dict[int, ShardDriver[S]] = {}
         self._look_timer: TimerHandle | None = None
         self._shapes: dict[str, int] = {}
@@ -239,7 +241,7 @@ class CoordinatorRuntime(Generic[S]):
                 clock=self._clock,
                 offload=self._offload,
                 commit_timeout_ms=self._commit_timeout_ms,
-                send_request=self._send_request,
+                outlets=self._outlets,
             )
             if self._look_timer is None:
                 self._look_later()

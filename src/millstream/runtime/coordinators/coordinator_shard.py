@@ -33,32 +33,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from functools import partial
+from typing import Final, Generic, TypeVar, cast
 
 from millstream.coordinator.result import (
     Answer,
     BackgroundTask,
     Continuation,
     Instant,
+    LocalMarkers,
     OutboundRequest,
     Result,
+    TransactionEnd,
     TransactionProducer,
 )
-from millstream.model.broker import BrokerId
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError, StorageError
 from millstream.model.offsets import Offset
 from millstream.model.producer import NO_PRODUCER_ID
-from millstream.protocol.message import Request, Response
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_loader import load
 from millstream.runtime.coordinators.coordinator_writes import (
     CoordinatorWrites,
-    TransactionEnd,
     Verification,
     coordinator_error,
 )
+from millstream.runtime.coordinators.outlets import Outlets
 from millstream.runtime.coordinators.shard import S
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
@@ -66,10 +67,6 @@ from millstream.runtime.replicas.partition import Partition
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
-
-RequestSender: TypeAlias = Callable[[BrokerId, Request, int], "Deferred[Response]"]
-"""Sends a request to a broker, with its time-out in milliseconds; see ``BrokerChannel.send``."""
-
 
 _FINAL_ERRORS: Final = frozenset(
     {
@@ -92,8 +89,8 @@ class State(Enum):
 class ShardDriver(Generic[S]):
     """One partition's coordinator, its writes and its timer.
 
-    ``new_shard`` makes an empty state machine; ``send_request`` sends what an operation asks to be
-    sent to other brokers. :meth:`look` has to be called from time to time.
+    ``new_shard`` makes an empty state machine; ``outlets`` take what its operations ask for.
+    :meth:`look` has to be called from time to time.
     """
 
     def __init__(
@@ -105,7 +102,7 @@ class ShardDriver(Generic[S]):
         clock: Clock,
         offload: Offload,
         commit_timeout_ms: int,
-        send_request: RequestSender,
+        outlets: Outlets,
     ) -> None:
         self.state = State.LOADING
         self.partition = partition
@@ -113,7 +110,7 @@ class ShardDriver(Generic[S]):
         self._shard = new_shard()
         self._clock = clock
         self._offload = offload
-        self._send_request = send_request
+        self._outlets = outlets
         self._next_record_offset = 0
         """Numbers records as they are applied: above every loaded one, growing as offsets do."""
         self._writes = CoordinatorWrites(
@@ -308,40 +305,21 @@ class ShardDriver(Generic[S]):
         if not result.replay:
             self._restart(error)
 
-    # Requests to other brokers
+    # What follows
 
-    def _send(self, outbound: OutboundRequest) -> None:
-        sender = self._shard
-
-        def take(answer: Response | KafkaError) -> None:
-            def event(shard: S, now: Instant) -> Result[None]:
-                return outbound.event(answer, now) if shard is sender else Result()
-
-            self.write_when_possible(event)
-
-        def settle(outcome: Deferred[Response]) -> None:
-            try:
-                response = outcome.result()
-            except KafkaError as error:
-                take(error)
-            except Exception:  # of the handler, where the request was for this broker itself
-                log.exception("a request of the coordinator of %s failed", self._name)
-                take(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
-            else:
-                take(response)
-
-        self._send_request(outbound.target, outbound.request, outbound.timeout_ms).on_done(settle)
+    def _send(self, outbound: OutboundRequest | LocalMarkers) -> None:
+        self._outlets.carry_out(outbound, partial(self._run_on, self._shard))
 
     def _go_on(self, continuation: Continuation) -> None:
+        self._run_on(self._shard, continuation)
+
+    def _run_on(self, owner: S, continuation: Continuation) -> None:
         """Run an operation on the state machine that has asked for it, not on one loaded since."""
-        begun = self._shard
 
         def operation(shard: S, now: Instant) -> Result[None]:
-            return continuation(now) if shard is begun else Result()
+            return continuation(now) if shard is owner else Result()
 
         self.write_when_possible(operation)
-
-    # Background tasks
 
     def _begin(self, task: BackgroundTask) -> None:
         owner = self._shard
@@ -352,11 +330,11 @@ class ShardDriver(Generic[S]):
                 taken = outcome.result()
             except MillstreamError as error:
                 taken = error
+            except Exception as error:  # whoever waits for the outcome waits no more
+                log.exception("a task of the coordinator of %s failed", self._name)
+                taken = MillstreamError(str(error))
 
-            def event(shard: S, now: Instant) -> Result[None]:
-                return task.event(taken, now) if shard is owner else Result()
-
-            self.write_when_possible(event)
+            self._run_on(owner, partial(task.event, taken))
 
         self._offload.run("coordinator-task", task.work).on_done(settle)
 

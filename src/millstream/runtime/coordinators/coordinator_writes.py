@@ -22,13 +22,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from millstream.coordinator.result import (
     Answer,
     Continuation,
+    LocalMarkers,
     OutboundRequest,
+    TransactionEnd,
     TransactionProducer,
 )
 from millstream.model.clock import Clock
@@ -38,7 +40,6 @@ from millstream.model.offsets import Offset
 from millstream.model.producer import NO_SEQUENCE
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchBuilder, BatchOptions
-from millstream.records.control import ControlType, EndTransactionMarker, MarkerBatch
 from millstream.runtime.replicas.committed_appends import append_internal, append_marker
 from millstream.runtime.replicas.partition import Partition
 from millstream.storage.producer_state import EPOCH_BUMPED_FROM, VerificationState
@@ -84,42 +85,37 @@ class Verification:
     is_required: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionEnd:
-    """The marker that ends a producer's transaction, as WriteTxnMarkers names it."""
-
-    producer: TransactionProducer
-    committed: bool
-    coordinator_epoch: int
-    transaction_version: int
-
-    def marker_batch(self, timestamp_ms: int) -> MarkerBatch:
-        """Return the control batch of the marker."""
-        return MarkerBatch.of(
-            EndTransactionMarker(
-                ControlType.COMMIT if self.committed else ControlType.ABORT,
-                self.coordinator_epoch,
-            ),
-            producer_id=self.producer.producer_id,
-            producer_epoch=self.producer.producer_epoch,
-            timestamp_ms=timestamp_ms,
-        )
-
-
-@dataclass(slots=True, eq=False)
 class _Write:
     """A batch, and the answers, requests and continuations that wait for it. One with a
     ``producer`` belongs to its transaction; with ``end`` it is the marker that ends it. Nobody
     waits for one that is not ``is_urgent``.
     """
 
-    builder: BatchBuilder
-    producer: TransactionProducer | None = None
-    end: TransactionEnd | None = None
-    is_urgent: bool = True
-    answers: list[Answer] = field(default_factory=list)
-    outbound: list[OutboundRequest] = field(default_factory=list)
-    continuations: list[Continuation] = field(default_factory=list)
+    __slots__ = (
+        "answers",
+        "builder",
+        "continuations",
+        "end",
+        "is_urgent",
+        "outbound",
+        "producer",
+    )
+
+    def __init__(
+        self,
+        builder: BatchBuilder,
+        producer: TransactionProducer | None = None,
+        end: TransactionEnd | None = None,
+        *,
+        is_urgent: bool = True,
+    ) -> None:
+        self.builder = builder
+        self.producer = producer
+        self.end = end
+        self.is_urgent = is_urgent
+        self.answers: list[Answer] = []
+        self.outbound: list[OutboundRequest | LocalMarkers] = []
+        self.continuations: list[Continuation] = []
 
 
 class CoordinatorWrites:
@@ -140,7 +136,7 @@ class CoordinatorWrites:
         commit_timeout_ms: int,
         on_failed: Callable[[KafkaError], None],
         on_stuck: Callable[[], None],
-        send_request: Callable[[OutboundRequest], None],
+        send_request: Callable[[OutboundRequest | LocalMarkers], None],
         go_on: Callable[[Continuation], None],
     ) -> None:
         self.is_stuck = False
@@ -172,8 +168,7 @@ class CoordinatorWrites:
         """
         if self._in_flight:
             return False
-        queue = self._queue
-        return not queue or (len(queue) == 1 and not queue[0].is_urgent)
+        return not self._queue or not any(write.is_urgent for write in self._queue)
 
     def add(
         self,
@@ -201,8 +196,8 @@ class CoordinatorWrites:
             or newest.end is not None
             or newest.builder.size + size > limit
         ):
-            newest = _Write(BatchBuilder(_with_producer(self._options, producer)), producer)
-            newest.is_urgent = is_urgent
+            options = _with_producer(self._options, producer)
+            newest = _Write(BatchBuilder(options), producer, is_urgent=is_urgent)
             self._enqueue(newest)
         timestamp_ms = self._clock.now_ms()
         for key, value in records:
@@ -283,7 +278,7 @@ class CoordinatorWrites:
     def send(
         self,
         answers: Sequence[Answer],
-        outbound: Sequence[OutboundRequest] = (),
+        outbound: Sequence[OutboundRequest | LocalMarkers] = (),
         continuations: Sequence[Continuation] = (),
     ) -> None:
         """Send answers and requests, and run continuations, once everything added so far is
@@ -306,7 +301,7 @@ class CoordinatorWrites:
     def _release(
         self,
         answers: Sequence[Answer],
-        outbound: Sequence[OutboundRequest],
+        outbound: Sequence[OutboundRequest | LocalMarkers],
         continuations: Sequence[Continuation],
     ) -> None:
         refusal = self._partition.refusal_to_answer()

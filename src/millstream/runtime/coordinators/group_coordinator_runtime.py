@@ -21,7 +21,7 @@ from millstream.coordinator.group.settings import (
     MigrationPolicy,
 )
 from millstream.coordinator.group.share.settings import ShareGroupSettings, ShareTimes
-from millstream.coordinator.result import Instant, Result
+from millstream.coordinator.result import Instant, Result, TransactionEnd
 from millstream.model.clock import Clock, TimerHandle
 from millstream.model.deferred import Deferred
 from millstream.model.topic import GROUP_METADATA_TOPIC, TopicId
@@ -52,9 +52,8 @@ from millstream.protocol.messages.txn_offset_commit import (
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
-from millstream.runtime.coordinators.coordinator_shard import RequestSender
-from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
 from millstream.runtime.coordinators.group_configs import GroupConfigs
+from millstream.runtime.coordinators.outlets import Outlets, RequestSender
 from millstream.runtime.coordinators.topics_view import TopicsView
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
@@ -112,7 +111,7 @@ class GroupCoordinatorRuntime:
             offload=offload,
             options=BatchOptions(codec=Codec(config.offsets_topic_compression_codec)),
             commit_timeout_ms=config.offsets_commit_timeout_ms,
-            send_request=send_request,
+            outlets=Outlets(clock, send_request),
         )
         self._expiry_timer: TimerHandle | None = None
 

@@ -23,7 +23,8 @@ from millstream.model.topic import SHARE_GROUP_STATE_TOPIC, TopicId
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import Codec
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
-from millstream.runtime.coordinators.coordinator_shard import RequestSender, ShardDriver
+from millstream.runtime.coordinators.coordinator_shard import ShardDriver
+from millstream.runtime.coordinators.outlets import Outlets, RequestSender
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
@@ -74,7 +75,7 @@ class ShareCoordinatorRuntime:
             offload=offload,
             options=BatchOptions(codec=codec),
             commit_timeout_ms=config.share_coordinator_write_timeout_ms,
-            send_request=send_request,
+            outlets=Outlets(clock, send_request),
         )
         self._timers: list[TimerHandle | None] = [None, None]
 

@@ -9,7 +9,7 @@ every ``transaction.remove.expired.transaction.cleanup.interval.ms``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, TypeVar, cast
 
@@ -31,7 +31,8 @@ from millstream.model.topic import TRANSACTION_STATE_TOPIC, TopicPartition
 from millstream.protocol.messages import describe_transactions, list_transactions
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
-from millstream.runtime.coordinators.coordinator_shard import RequestSender, ShardDriver
+from millstream.runtime.coordinators.coordinator_shard import ShardDriver
+from millstream.runtime.coordinators.outlets import MarkerWriter, Outlets, RequestSender
 from millstream.runtime.metadata.metadata_cache import MetadataCache, TopicImage
 from millstream.runtime.offload import Offload
 from millstream.runtime.replicas.partition import Partition
@@ -47,7 +48,8 @@ _Given: TypeAlias = "ProducerIdAndEpoch | NeedsProducerId"
 class MetadataView:
     """What the coordinator reads of this broker's metadata (``settings.ClusterView``)."""
 
-    def __init__(self, metadata: MetadataCache) -> None:
+    def __init__(self, metadata: MetadataCache, broker_id: BrokerId) -> None:
+        self.broker_id: BrokerId | None = broker_id
         self._metadata = metadata
 
     @property
@@ -87,7 +89,8 @@ class TransactionCoordinatorRuntime:
 
     Every method answers with a Deferred that fails with a KafkaError: what the coordinator raises,
     or that it is not here, is loading, or could not write. ``new_producer_id`` returns an id that
-    nobody had before; ``send_request`` sends markers to the leaders of partitions.
+    nobody had before; ``send_request`` sends markers to the leaders of partitions,
+    ``write_markers`` writes those of partitions that are led here.
     """
 
     def __init__(
@@ -100,11 +103,12 @@ class TransactionCoordinatorRuntime:
         metadata: MetadataCache,
         new_producer_id: Callable[[], Deferred[int]],
         send_request: RequestSender,
+        write_markers: MarkerWriter,
     ) -> None:
         self._config = config
         self._clock = clock
         self._metadata = metadata
-        self._view = MetadataView(metadata)
+        self._view = MetadataView(metadata, config.broker)
         self._new_producer_id = new_producer_id
         self._settings = TransactionSettings(
             max_timeout_ms=config.transaction_max_timeout_ms,
@@ -119,7 +123,7 @@ class TransactionCoordinatorRuntime:
             offload=offload,
             options=BatchOptions(),
             commit_timeout_ms=config.request_timeout_ms,
-            send_request=send_request,
+            outlets=Outlets(clock, send_request, write_markers),
         )
         self._timers: dict[str, TimerHandle] = {}
 
@@ -138,6 +142,11 @@ class TransactionCoordinatorRuntime:
             "expiry",
             lambda driver: driver.write(lambda shard, now: shard.expire_ids(now)),
         )
+
+    def settle(self) -> Deferred[None]:
+        """Store what lingers (``Result.is_urgent``); filled once it is committed, or cannot be."""
+        # Whoever reads has it stored before the answer.
+        return spawn(_all_settled(self._runtime.read_all(lambda _, __: Result(True))))
 
     def stop(self) -> None:
         """Answer everybody who waits, and end."""
@@ -365,3 +374,11 @@ class TransactionCoordinatorRuntime:
             next_shard()
 
         self._timers[name] = self._clock.call_later(interval_ms, run)
+
+
+async def _all_settled(outcomes: Iterable[Deferred[bool]]) -> None:
+    for outcome in outcomes:
+        try:
+            await outcome
+        except KafkaError as error:
+            log.debug("what lingers is not stored: %s", error)

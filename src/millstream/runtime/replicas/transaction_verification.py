@@ -82,7 +82,7 @@ class TransactionSupport(Enum):
         return cls.ADD_PARTITION if version > 4 else cls.GENERIC_ERROR
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TransactionalProducer:
     """Who writes: the producer of one transactional id, in one epoch."""
 

@@ -12,7 +12,7 @@ from tests.unit.runtime.coordinator_site import send_nothing
 from tests.unit.runtime.replica_site import IDS, ClusterSite, TwinBroker
 
 from millstream.coordinator.group.join_group import Caller
-from millstream.coordinator.result import TransactionProducer
+from millstream.coordinator.result import TransactionEnd, TransactionProducer
 from millstream.model.broker import BrokerId
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ErrorCode, KafkaError
@@ -35,7 +35,6 @@ from millstream.protocol.messages.offset_commit import (
 from millstream.protocol.messages.offset_delete import OffsetDeleteRequest
 from millstream.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from millstream.protocol.messages.sync_group import SyncGroupRequest
-from millstream.runtime.coordinators.coordinator_writes import TransactionEnd
 from millstream.runtime.coordinators.group_coordinator_runtime import GroupCoordinatorRuntime
 from millstream.runtime.metadata.metadata_cache import TopicImage
 

@@ -33,6 +33,7 @@ from millstream.protocol.messages.coordinator_records import GroupMetadataKey, O
 from millstream.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from millstream.records.builder import BatchOptions
 from millstream.runtime.coordinators.coordinator_runtime import CoordinatorRuntime
+from millstream.runtime.coordinators.outlets import Outlets
 from millstream.storage.log_appender import LogAppender
 
 TOPIC = "__tasks"
@@ -142,7 +143,7 @@ class TaskSite(Site):
             offload=self.offload,
             options=BatchOptions(),
             commit_timeout_ms=5_000,
-            send_request=self._send,
+            outlets=Outlets(self.clock, self._send),
         )
         self.runtime.start()
 
@@ -380,6 +381,19 @@ def test_an_error_of_a_worker_is_handed_over(open_site: OpenSite) -> None:
     site = open_site()
     site.runtime.write(0, lambda tasks, _: tasks.work("a", fail))
     site.clock.settle()
+    assert site.tasks() == {"a": BEGUN}
+
+
+def test_what_a_worker_fails_with_as_nobody_foresaw_is_handed_over_too(
+    open_site: OpenSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> object:
+        raise ValueError("the work has a fault")
+
+    site = open_site()
+    with caplog.at_level(logging.CRITICAL):
+        site.runtime.write(0, lambda tasks, _: tasks.work("a", fail))
+        site.clock.settle()
     assert site.tasks() == {"a": BEGUN}
 
 
