@@ -111,9 +111,11 @@ class Struct(metaclass=StructMeta):
         shared = _SHARED_DEFAULTS.get(cls)
         if shared is None:
             frozen = StructMeta(cls.__name__, (cls,), {"__setattr__": _refuse_assignment})
-            shared = _SHARED_DEFAULTS[cls] = object.__new__(cast("type[Struct]", frozen))
+            made = object.__new__(cast("type[Struct]", frozen))
             for field in cls.FIELDS:
-                object.__setattr__(shared, field.name, field.default_value())
+                object.__setattr__(made, field.name, field.default_value())
+            # Another thread may have made one meanwhile: all have the first that is whole.
+            shared = _SHARED_DEFAULTS.setdefault(cls, made)
         return shared
 
 

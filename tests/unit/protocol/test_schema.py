@@ -6,6 +6,7 @@ from millstream.protocol.encoding import MessageError
 from millstream.protocol.fields import (
     LAST_VERSION,
     NEVER,
+    Field,
     array,
     bool_,
     bytes_,
@@ -90,6 +91,32 @@ def test_the_default_of_a_struct_is_shared_and_cannot_be_changed() -> None:
         drawing.origin.x = 3
     drawing.origin = Point(x=3)
     assert drawing.origin.x == 3
+
+
+def test_nobody_sees_a_shared_default_before_it_is_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads may use a class for the first time at once."""
+
+    class Pair(Struct):
+        """Two numbers that another thread asks for while the first one is set."""
+
+        first: int = int32(default=1)
+        second: int = int32(default=2)
+
+    seen: list[Struct] = []
+    default_value = Field.default_value
+    asked = 0
+
+    def asks(field: Field) -> object:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            other = Pair.shared_default()
+            assert other == Pair(first=1, second=2)
+            seen.append(other)
+        return default_value(field)
+
+    monkeypatch.setattr(Field, "default_value", asks)
+    assert Pair.shared_default() is seen[0], "all have the same"
 
 
 def test_old_versions_have_fixed_lengths_and_no_tags() -> None:
