@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from millstream.model.offsets import NO_TIMESTAMP
 from millstream.model.producer import NO_SEQUENCE, next_sequence
-from millstream.records.arrow_encoder import as_bytes, header_columns
+from millstream.records.arrow_layouts import as_bytes, header_columns
 from millstream.records.batch import HEADER_SIZE
 from millstream.records.builder import BatchOptions, seal
 from millstream.records.column_decoder import Bytes, Int64s

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.records.arrow_encoder import as_bytes, bytes_in, describe_binary
+from millstream.records.arrow_layouts import as_bytes, bytes_in, describe_binary
 from millstream.records.kernel import Library, Pinned
 from millstream.records.kernel_types import Fault, Structure
 

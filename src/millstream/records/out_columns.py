@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millstream.records.arrow_encoder import as_bytes, bytes_in, describe_binary
+from millstream.records.arrow_layouts import as_bytes, bytes_in, describe_binary
 from millstream.records.kernel_types import CAPACITY, COLUMN, Fault, Structure
 
 _BITS, _32, _64, _128, _BYTES, _LIST, _STRUCT = range(7)

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from millstream.records import kernel
-from millstream.records.arrow_encoder import ArrowRows, as_bytes, describe_binary
+from millstream.records.arrow_encoder import ArrowRows
+from millstream.records.arrow_layouts import as_bytes, describe_binary
 from millstream.records.column_decoder import Int64s
 from millstream.records.kernel import Library
 from millstream.records.kernel_types import OK, Fault

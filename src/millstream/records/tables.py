@@ -21,11 +21,9 @@ from millstream.records.arrow_encoder import (
     DEFAULT_BATCH_BYTES,
     ArrowRows,
     EncodedBatch,
-    as_bytes,
     encode_rows,
-    header_columns,
-    timestamp_column,
 )
+from millstream.records.arrow_layouts import as_bytes, header_columns, timestamp_column
 from millstream.records.builder import BatchOptions
 from millstream.records.compression import DEFAULT_MAX_BYTES
 from millstream.records.crc32c import Buffer

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millstream.records import kernel
-from millstream.records.arrow_encoder import describe_binary
+from millstream.records.arrow_layouts import describe_binary
 from millstream.records.json_columns_kernel import JsonColumns, json_columns_library
 from millstream.records.kernel_types import OK, Fault
 from millstream.records.out_columns import OutColumns, OutShape
