@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +182,7 @@ changes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(steps=st.lists(changes, max_size=25), allow_if_none=st.booleans())
 def test_decisions_that_are_kept_follow_every_change(
     steps: list[tuple[Any, ...]], allow_if_none: bool

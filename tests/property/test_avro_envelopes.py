@@ -124,6 +124,7 @@ def rows(found: Decoded) -> list[dict[str, Any]]:
     return listed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [("id",), ("id", "k"), ("k",)])
 @pytest.mark.parametrize("truncate", ["apply", "reject"])
 @given(st.lists(st.tuples(KEYS, ENVELOPES), max_size=6))

@@ -198,6 +198,7 @@ def compare(spec: FormatSpec, values: list[bytes | None], *, is_compiled: bool =
     assert list(found.rejected) == list(expected.rejected)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_both_ways_agree(data: st.DataObject) -> None:
     made = data.draw(records(count(), 2))
@@ -254,6 +255,7 @@ CHANGED: Final[dict[str, list[Any]]] = {
 }
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_a_readers_schema(data: st.DataObject) -> None:
     """Fields in another order, others, renamed, promoted, with defaults."""
@@ -286,6 +288,7 @@ def test_a_readers_schema(data: st.DataObject) -> None:
     compare(spec, data.draw(written(made)), is_compiled=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int", "long"])
 @given(st.data())
 def test_wider_narrower_and_absent_columns(kind: str, data: st.DataObject) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -84,6 +85,7 @@ class Story:
         ]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(6))
 @given(seed=st.integers(0, 2**32), min_isr=st.sampled_from((1, 2)))
 def test_what_was_acknowledged_is_there_in_the_end(seed: int, min_isr: int) -> None:

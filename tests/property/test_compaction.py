@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -338,6 +339,7 @@ def run(steps: list[Step], crash_after: int, crash_again_after: int, seed: int) 
     return taken
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(
     steps=steps,
@@ -358,6 +360,7 @@ def test_a_power_loss_at_any_step_of_a_cleaning(
     run(steps, int(crash * taken) + 1, again, seed)
 
 
+@pytest.mark.slow
 def test_a_power_loss_at_every_single_step_of_a_cleaning() -> None:
     story: list[Step] = []
     for number in range(12):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -241,6 +242,7 @@ def beat(consumer: Consumer | ClassicConsumer) -> None:
         consumer.step()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(250), deadline=None)
 @given(STEPS)
 def test_no_partition_has_two_owners_and_everything_is_given_out(
@@ -340,6 +342,7 @@ def test_uniform_is_complete_balanced_and_sticky(made: tuple[FixedTopics, GroupS
     assert UniformAssignor().assign(again, AllPartitions(found)) == targets
 
 
+@pytest.mark.slow
 @given(groups(homogeneous=False))
 def test_uniform_with_different_subscriptions(made: tuple[FixedTopics, GroupSpec]) -> None:
     found, group = made
@@ -360,6 +363,7 @@ def test_uniform_with_different_subscriptions(made: tuple[FixedTopics, GroupSpec
     assert UniformAssignor().assign(again, AllPartitions(found)) == targets
 
 
+@pytest.mark.slow
 @given(groups(homogeneous=True) | groups(homogeneous=False))
 def test_range_is_complete_and_even_for_each_topic(made: tuple[FixedTopics, GroupSpec]) -> None:
     found, group = made

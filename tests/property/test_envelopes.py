@@ -103,6 +103,7 @@ def of(pairs: Sequence[tuple[bytes | None, bytes | None]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RAW_COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "key"),
     [

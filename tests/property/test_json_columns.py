@@ -125,6 +125,7 @@ def test_sound_objects_are_all_read(objects: list[dict[str, Any]], escapes: bool
     assert rows == [fitted({}, ALL), *(fitted(each, ALL) for each in objects)]
 
 
+@pytest.mark.slow
 @given(st.lists(objects(VALUES) | VALUES, max_size=6), st.booleans())
 @example(['{"n":1,"n":2}', '{"n":1}}', '{"n":1', '{"n":1} x', '{"n":[}'], True)
 @example(

@@ -102,6 +102,7 @@ def of(values: list[bytes | None]) -> pa.RecordBatch:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evolve", ["true", "false"])
 @given(
     st.lists(FITTING.map(lambda made: json.dumps(made).encode()) | TEXTS | damaged() | st.none())

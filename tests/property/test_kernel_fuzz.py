@@ -338,6 +338,7 @@ def encode_some_columns(agree: Agree, writer: HostileWriter) -> None:
     agree(lambda: KeyPartitioner(3, first=1)(rows, batch_rows=2).tolist())
 
 
+@pytest.mark.slow
 @seeds
 def test_encoding_columns(agree: Agree, seed: int) -> None:
     writer = HostileWriter(400 + seed)
@@ -360,6 +361,7 @@ def test_grouping_rows(agree: Agree, seed: int) -> None:
         agree(group)
 
 
+@pytest.mark.slow
 @seeds
 def test_checksums_of_any_length(library: Library, seed: int) -> None:
     writer = HostileWriter(900 + seed)
@@ -374,6 +376,7 @@ def test_checksums_of_any_length(library: Library, seed: int) -> None:
         assert library.murmur2(data, size) == int(murmur2_column(pa.array([data], LARGE))[0])
 
 
+@pytest.mark.slow
 @seeds
 def test_keys_of_a_map(agree: Agree, seed: int) -> None:
     writer = HostileWriter(1000 + seed)

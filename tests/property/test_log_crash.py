@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -147,6 +148,7 @@ def run(actions: Sequence[str], crash_after: int, crash_again_after: int, seed: 
     return steps
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), deadline=None)
 @given(
     actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=25),
@@ -165,6 +167,7 @@ STORY = ["append", "flush", "append", "append", "roll", "append", "flush", "chec
          "flush", "delete", "checkpoint", "remove", "append", "flush"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_power_loss_at_every_step_of_one_story() -> None:
     """Every write, flush, rename and removal of this story is where the power goes once."""
     steps = run(STORY, -1, -1, 0)

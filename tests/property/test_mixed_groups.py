@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -74,6 +75,7 @@ STEPS: Final = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(STEPS)
 def test_no_request_of_a_mixed_group_is_an_unknown_server_error(

@@ -138,6 +138,7 @@ def bytes_of(pieces: list[Any]) -> bytes:
     return b"".join(pieces)
 
 
+@pytest.mark.slow
 def test_every_message_is_read_and_written_in_c(functions: list[Functions]) -> None:
     for each in functions:
         for seed in range(ROUNDS):
@@ -179,6 +180,7 @@ def test_framed_messages_are_read_and_written_in_c(functions: list[Functions]) -
             assert each.decode_response(frame[4:]) == in_python
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_read_as_in_python_or_left_to_it(functions: list[Functions]) -> None:
     random = Random(1)
     read = left = 0
@@ -263,6 +265,7 @@ def places(message: Struct) -> Iterator[tuple[Struct, str]]:
                 yield from places(each)
 
 
+@pytest.mark.slow
 def test_values_of_the_wrong_kind_are_written_as_in_python_or_left_to_it(
     functions: list[Functions],
 ) -> None:
@@ -351,6 +354,7 @@ def test_a_count_that_is_only_claimed_takes_no_memory(native: NativeCodec) -> No
             tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(functions: list[Functions]) -> None:
     """Each object goes when the last who has it lets it go, whatever the outcome was."""
     random = Random(3)

@@ -528,6 +528,7 @@ def test_columns_grow() -> None:
     assert compare(spec, [*[value, b"\x08", large] * 3, None]) == 4
 
 
+@pytest.mark.slow
 def test_items_that_lie_far_apart_in_many_fields_are_left() -> None:
     """The kernel would go through the message once for each field."""
     count = 40

@@ -89,6 +89,7 @@ def test_kafka_python_covers_most_classes() -> None:
     assert len(NEWEST) > 100
 
 
+@pytest.mark.slow
 def test_kafka_python_reads_and_writes_the_newest_versions_as_we_do() -> None:
     for cls, version in NEWEST.items():
         compare(cls, version, 1)

@@ -84,6 +84,7 @@ def compare(cls: type[Message], version: int, seed: int) -> None:
     assert written.getvalue() == body
 
 
+@pytest.mark.slow
 def test_kio_reads_and_writes_the_newest_versions_as_we_do() -> None:
     for cls, version in NEWEST.items():
         compare(cls, version, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import floor
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -83,6 +84,7 @@ def test_a_rate_is_kafkas(windows: Windows, steps: list[tuple[int, int]]) -> Non
         assert ours.measure(now) == theirs.measure(now)
 
 
+@pytest.mark.slow
 @given(
     WINDOWS,
     st.integers(0, 2000),

@@ -6,6 +6,7 @@ import struct
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -77,6 +78,7 @@ def test_a_batch_gives_back_its_records(written: list[Record], chosen: BatchOpti
     assert batch.next_offset == chosen.base_offset + len(written)
 
 
+@pytest.mark.slow
 @given(st.lists(batches, max_size=5), st.data())
 def test_any_cut_leaves_the_whole_batches(log: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(log)

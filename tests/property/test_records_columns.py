@@ -63,6 +63,7 @@ def one_by_one(log: bytes) -> list[Record]:
     ]
 
 
+@pytest.mark.slow
 @given(logs(), st.data())
 @settings(max_examples=examples(40))
 def test_decoding_agrees(log: list[bytes], data: st.DataObject) -> None:
@@ -76,6 +77,7 @@ def test_decoding_agrees(log: list[bytes], data: st.DataObject) -> None:
     assert list(some.iter_records()) == wanted
 
 
+@pytest.mark.slow
 @given(logs(), st.data())
 @settings(max_examples=examples(40))
 def test_damage_is_found_by_both_or_by_neither(log: list[bytes], data: st.DataObject) -> None:

@@ -428,6 +428,7 @@ def faults_of(seeds: range) -> tuple[int, list[str]]:
     return count, faults
 
 
+@pytest.mark.slow
 def test_no_image_of_a_power_loss_is_unsound() -> None:
     count, faults = faults_of(range(max(1, IMAGES // IMAGES_OF_A_LIFE)))
     assert not faults, f"{len(faults)} of {count} images:\n" + "\n".join(faults[:20])
@@ -442,6 +443,7 @@ def _cut_off_ends_come_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Durability, "cut", lambda self, end, segment: cut(self, end, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [_checkpoint_stays, _cut_off_ends_come_back])
 def test_each_precaution_is_needed(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

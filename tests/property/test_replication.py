@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -286,6 +287,7 @@ class World:
                 self.produce()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(40))
 @given(seed=st.integers(0, 2**32), min_isr=st.sampled_from((1, 2)))
 def test_what_is_committed_stays_through_kills_and_lost_messages(seed: int, min_isr: int) -> None:

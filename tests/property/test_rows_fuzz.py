@@ -130,6 +130,7 @@ def test_protobuf(seed: int) -> None:
         agree(schemas.spec, with_mutants(random, make))
 
 
+@pytest.mark.slow
 @seeds
 def test_json(seed: int) -> None:
     """With new columns where fields need them, and without."""
@@ -245,6 +246,7 @@ def test_the_texts_of_fields(seed: int) -> None:
                 assert text is None or str(json.loads(text)) == str(whole[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, 3_000])
 def test_thousands_of_columns(count: int) -> None:
     random = Random(count)

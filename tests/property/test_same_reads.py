@@ -100,6 +100,7 @@ class Run:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_way_reads_the_same(seed: int) -> None:
     script = operations(random.Random(seed))

@@ -257,6 +257,7 @@ stories = st.lists(st.one_of(straight, actions.map(lambda each: [each])), max_si
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(300),
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -38,6 +39,7 @@ def by_offset(batches: tuple[StateBatch, ...] | list[StateBatch], start: int) ->
     return dict(model)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(500))
 @given(st.lists(state_batches(), max_size=12), st.integers(-1, LAST_OFFSET + 2))
 def test_combined_batches_say_of_each_offset_what_the_model_says(
@@ -138,6 +140,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300))
 @given(st.lists(steps, max_size=40), st.integers(0, 3))
 def test_a_coordinator_that_is_loaded_answers_as_the_one_that_wrote(
@@ -179,6 +182,7 @@ def test_a_coordinator_that_is_loaded_answers_as_the_one_that_wrote(
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(
     st.lists(

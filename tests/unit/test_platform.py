@@ -109,12 +109,14 @@ def run(script: str, address: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_the_client_works_where_only_the_names_of_windows_are_there() -> None:
     script = WITHOUT.format(names=NOT_ON_WINDOWS) + CLIENT
     with ScriptedBroker() as broker:
         assert run(script, broker.bootstrap, MILLSTREAM_PORTABLE="1") == "read 500"
 
 
+@pytest.mark.slow
 def test_the_switch_has_the_client_work_in_the_ways_of_every_system() -> None:
     with ScriptedBroker() as broker:
         assert run("import sys\n" + CLIENT, broker.bootstrap, MILLSTREAM_PORTABLE="1") == "read 500"
@@ -415,6 +417,7 @@ def test_everything_can_be_imported_where_only_the_names_of_windows_are_there() 
     assert run(script, "") == "[]"
 
 
+@pytest.mark.slow
 def test_only_the_module_for_it_names_what_linux_or_unix_alone_have() -> None:
     named = {
         path.relative_to(SOURCES).as_posix()

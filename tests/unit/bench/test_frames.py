@@ -32,6 +32,7 @@ def decoded(frame: bytes) -> Request:
     return decode_request(decode_request_header(view), view)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("total_bytes", [200, 8_253, 16_384, 17_000, 110_000, 930_000])
 def test_a_batch_has_exactly_the_wanted_size_and_a_valid_crc(total_bytes: int) -> None:
     made = batch_of_exactly(total_bytes=total_bytes, record_bytes=100)

@@ -39,6 +39,7 @@ def fetch_spec(loop: ServerProcess, *, connections: int, copies: bool) -> FetchS
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("connections", "batch_bytes"), [(1, 0), (4, 300_000)])
 def test_every_frame_is_received_written_and_answered(
     tmp_path: Path, connections: int, batch_bytes: int

@@ -44,6 +44,7 @@ def counted(directory: Path, settings: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "most"),
     [(request_cost.AUTHORIZING, AUTHORIZER), (request_cost.LIMITING, 1.3)],

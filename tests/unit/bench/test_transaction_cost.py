@@ -10,6 +10,7 @@ from bench.request_cost import broker_in
 from bench.transaction_cost import SETTINGS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version_2", [False, True])
 def test_every_step_of_a_transaction_is_measured(tmp_path: Path, version_2: bool) -> None:
     with broker_in(str(tmp_path), SETTINGS) as broker:

@@ -186,6 +186,7 @@ def test_librdkafkas_names_are_taken() -> None:
     assert set(settings_of(AdminSettings)) == {"sasl.mechanisms", "ssl.ca.location"}
 
 
+@pytest.mark.slow
 def test_every_command_that_takes_brokers_takes_settings() -> None:
     command = typer.main.get_command(app.build([]))
     client_options.add_client_options(command)
@@ -252,6 +253,7 @@ def test_a_pipeline_takes_them_where_its_file_says_nothing(
     assert "hits" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_command_that_asks_brokers_takes_a_timeout() -> None:
     import typer.main
 

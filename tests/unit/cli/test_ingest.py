@@ -31,6 +31,7 @@ def test_every_line_once_and_in_order(data: bytes, batch_bytes: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 5, 200, 5000, 300_000, 900_000])
 def test_a_batch_fits_into_the_default_message_size(size: int) -> None:
     rng = random.Random(size)

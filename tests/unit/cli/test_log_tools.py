@@ -155,6 +155,7 @@ def test_explain_offset(orders: Path, capfd: Captured) -> None:
     assert (found["offset"], found["value"]) == (123, "value 123")
 
 
+@pytest.mark.slow
 def test_explain_every_offset_and_every_time(orders: Path, capfd: Captured) -> None:
     for n in range(0, 200, 7):
         directory = str(orders / "orders-0")

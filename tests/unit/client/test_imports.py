@@ -27,6 +27,7 @@ def imported(package: str, names: list[str], body: str = "") -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_no_module_of_the_client_imports_numpy_or_arrow() -> None:
     heavy = ["numpy", "pyarrow", "asyncio", "millstream.storage", "millstream.server"]
     assert imported("millstream.client", heavy, EVERY_MODULE) == ""
@@ -37,6 +38,7 @@ def test_options_can_be_read_without_spark(package: str) -> None:
     assert imported(package, ["pyspark", "pyarrow", "numpy", "millstream.client.cluster"]) == ""
 
 
+@pytest.mark.slow
 def test_a_client_without_tls_and_sasl_loads_nothing_of_them() -> None:
     heavy = ["ssl", "cryptography", "millstream.security.tls", "millstream.client.tokens"]
     body = "import {package}.producer\n{package}.Producer(bootstrap_servers='127.0.0.1:1').close(0)"

@@ -75,6 +75,7 @@ def many() -> dict[str, EntityValue]:
     return {f"Topic/literal/t{number}": value for number in range(RULES)}
 
 
+@pytest.mark.slow
 def test_thousands_of_filters_look_each_rule_up_once(many: dict[str, EntityValue]) -> None:
     """One by one they would look at sixty million rules."""
     by_user = [AclFilter(principal=f"User:u{number}") for number in range(FILTER_COUNT)]
@@ -87,6 +88,7 @@ def test_thousands_of_filters_look_each_rule_up_once(many: dict[str, EntityValue
     assert max(work) <= WORK_PER_STEP + 10
 
 
+@pytest.mark.slow
 def test_filters_that_name_their_resource_look_at_nothing_else(
     many: dict[str, EntityValue],
 ) -> None:

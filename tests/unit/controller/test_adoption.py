@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
 from millstream.controller.adoption import Adoption, FoundLog, plan_adoption
 from millstream.controller.context import ControllerContext, TopicState
 from millstream.model.broker import BrokerId
@@ -42,6 +44,7 @@ def test_without_a_metadata_log_directory_names_give_the_partitions() -> None:
     assert len(topics["t"].partitions) == 3
 
 
+@pytest.mark.slow
 def test_a_count_beyond_reason_is_bounded() -> None:
     found = {TopicPartition("t", 0): FoundLog(ONE, 0, {}, partition_count=2**31 - 1)}
     _, topics = plan(found)

@@ -132,6 +132,7 @@ CHANGES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(CHANGES, max_size=12))
 def test_a_load_finds_what_was_stored_and_nothing_is_left_behind(
     steps: list[tuple[EntityKind, dict[tuple[str, str], dict[str, str] | None]]],

@@ -396,6 +396,7 @@ def test_changes_of_a_broker(
     assert change(broker, BROKER, name, *changes, validate_only=True)[0] == code
 
 
+@pytest.mark.slow
 def test_a_list_grows_no_longer_than_a_message_can_carry(broker: AdminBroker) -> None:
     broker.create("t")
     key = "leader.replication.throttled.replicas"

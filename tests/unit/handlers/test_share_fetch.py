@@ -153,6 +153,7 @@ def test_sessions_are_limited(broker: ShareBroker) -> None:
     assert answer.result().error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED.code
 
 
+@pytest.mark.slow
 def test_ten_thousand_members_come_and_go(broker: ShareBroker) -> None:
     topic = broker.topic()
     broker.max_sessions = 2000

@@ -64,6 +64,7 @@ COMPACT: Final = {"cleanup_policy": "compact"}
 OFFSETS: Final = TopicPartition("__consumer_offsets", 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changed", "severity", "says", "mends"),
     [

@@ -109,6 +109,7 @@ def test_the_number_of_tagged_fields_is_bounded() -> None:
     refuse(MetadataRequest, 9, "01 00 00 00 05 0000", "cut off")
 
 
+@pytest.mark.slow
 def test_a_request_may_hold_only_so_many_elements() -> None:
     count = MAX_REQUEST_ELEMENTS
     header = RequestHeader(ApiKey.METADATA, 1, 0, None, 0)

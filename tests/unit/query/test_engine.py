@@ -61,6 +61,7 @@ def test_records_are_those_that_kafkas_consumers_got(case: str) -> None:
         assert rows(query.replace("ORDER", "WHERE _offset >= 5 ORDER"), format="raw") == half
 
 
+@pytest.mark.slow
 def test_formats_are_guessed_from_the_first_records(logs: Path) -> None:
     counted = "SELECT status, count(*) FROM {} GROUP BY 1 ORDER BY 1"
     assert rows(counted.format("hits"), logs) == [(200, 10), (201, 10), (202, 10)]
@@ -167,6 +168,7 @@ def test_explain_says_what_is_read(logs: Path) -> None:
     assert "  read: 5 records, " in text
 
 
+@pytest.mark.slow
 def test_results_go_to_files_and_replace_files_alone(logs: Path, tmp_path: Path) -> None:
     chosen = query_settings(
         source_options(None, logs, {}), ("auto", {}, None, {}), max_rejects="5%", lateness_ms=None
@@ -234,6 +236,7 @@ def test_a_reader_that_is_left_early_closes_what_it_opened(logs: Path) -> None:
     reader.close()
 
 
+@pytest.mark.slow
 def test_importing_millstream_loads_nothing_of_it(logs: Path) -> None:
     """And a query needs no pyspark."""
     code = (

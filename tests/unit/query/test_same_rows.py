@@ -103,6 +103,7 @@ SHAPES = (
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(25),
     deadline=None,

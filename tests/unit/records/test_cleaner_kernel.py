@@ -27,5 +27,6 @@ def test_another_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     cleaner_kernel.cleaner_library.cache_clear()
 
 
+@pytest.mark.slow
 def test_hostile_batches_stay_inside_their_buffers(tmp_path: Path) -> None:
     run_sanitized(tmp_path, "hostile_cleaner", 5_000, "cleaner.c", "crc32c.c")

@@ -134,5 +134,6 @@ def test_what_python_has_to_decide(library: ProduceLibrary, options: BatchOption
     assert check(library, encode_batch([Record(0, NOW, b"k", b"v")], options)) == NOT_PLAIN
 
 
+@pytest.mark.slow
 def test_hostile_batches_stay_inside_their_buffers(tmp_path: Path) -> None:
     run_sanitized(tmp_path, "hostile_produce", 50_000, "produce.c", "crc32c.c")

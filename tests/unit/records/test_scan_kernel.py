@@ -158,5 +158,6 @@ def test_the_last_offset_there_is_can_be_held() -> None:
     assert native.next_offset == 2**63
 
 
+@pytest.mark.slow
 def test_hostile_batches_stay_inside_their_buffers(tmp_path: Path) -> None:
     run_sanitized(tmp_path, "hostile_scan", 10_000, "scan.c", "crc32c.c")

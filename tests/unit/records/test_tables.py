@@ -79,6 +79,7 @@ def rows_of(table: pa.Table) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_a_table_comes_back_as_it_went(codec: Codec) -> None:
     table = some_table(3000)

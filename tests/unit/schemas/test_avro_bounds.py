@@ -81,6 +81,7 @@ def some_node(rng: random.Random, left: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_what_may_be_read_is_read_to_the_same_value() -> None:
     schema, rng = parsed(NODE), random.Random(5)
     check = bounds_of(schema).check

@@ -332,6 +332,7 @@ def _lines_run(do: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_a_decision_costs_the_same_however_many_rules_there_are() -> None:
     def rules(count: int) -> Authorizer:
         return authorizer(
@@ -351,6 +352,7 @@ def test_a_decision_costs_the_same_however_many_rules_there_are() -> None:
     assert _lines_run(lambda: decide(many)) == _lines_run(lambda: decide(few))
 
 
+@pytest.mark.slow
 def test_telling_the_rule_costs_the_same_however_many_rules_there_are() -> None:
     def rules(count: int) -> Authorizer:
         return authorizer(

@@ -60,6 +60,7 @@ def handler(broker: AdminBroker, key: ApiKey) -> Any:
     return broker.dispatcher._prepare(ROUTES[key], RequestHeader(key, version, 1, "x", 0)).handle
 
 
+@pytest.mark.slow
 def test_off_makes_nothing_and_loads_nothing(tmp_path: Path) -> None:
     broker = AdminBroker(tmp_path)
     try:

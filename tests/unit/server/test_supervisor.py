@@ -73,6 +73,7 @@ def stop(_: object = None) -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_a_process_that_cannot_be_made_again_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

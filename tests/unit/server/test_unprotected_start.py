@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_cryptography_is_not_loaded_where_nobody_asks_for_it() -> None:
     code = (
         "import sys, millstream.server.lifecycle\n"

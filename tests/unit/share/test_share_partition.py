@@ -472,6 +472,7 @@ def test_rules_may_change() -> None:
     assert twin.sp.start_offset == 5
 
 
+@pytest.mark.slow
 def test_a_batch_of_very_many_records_is_acquired_in_parts_whose_states_can_be_stored() -> None:
     """Whatever is said of the records, in turns or one by one, one write can hold it."""
     count = 60_000

@@ -17,6 +17,7 @@ def cut_from_the_store(cluster: SimCluster) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_outage_of_the_store_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -75,6 +75,7 @@ def test_ranges_are_read_over_one_connection(broker: ScriptedBroker) -> None:
     assert len(version_requests) == 2, "one connection to ask, one to fetch"
 
 
+@pytest.mark.slow
 def test_little_is_asked_for_where_the_range_is_small(broker: ScriptedBroker) -> None:
     for _ in range(300):
         broker.append(batch(0, 10))

@@ -174,6 +174,7 @@ def test_truncation_reopens_a_transaction_whose_marker_is_cut(tmp_path: Path) ->
     assert log.last_stable_offset == 3
 
 
+@pytest.mark.slow
 def test_ten_thousand_open_transactions(tmp_path: Path) -> None:
     log = create_log(tmp_path, ONE_SEGMENT)
     count = 10_000

@@ -201,6 +201,7 @@ def records_in(file_system: MemoryFileSystem, topic: str) -> list[Record]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["magic0", "upgraded"])
 def test_a_stop_at_any_step_loses_nothing(topic: str) -> None:
     whole = in_memory(topic)

@@ -191,6 +191,7 @@ def large(root: Path, files: SlowFiles) -> Log:
     return reopen(root, MANY, environment=LogEnvironment(file_system=files))
 
 
+@pytest.mark.slow
 def test_a_large_index_is_checked_elsewhere_though_it_is_in_memory(tmp_path: Path) -> None:
     files = MappedFiles()
     log = large(tmp_path, files)
@@ -205,6 +206,7 @@ def test_a_large_index_is_checked_elsewhere_though_it_is_in_memory(tmp_path: Pat
     assert len(files.mapped) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extension", [".index", ".timeindex"])
 def test_a_large_damaged_index_is_rebuilt_on_another_thread(tmp_path: Path, extension: str) -> None:
     files = MappedFiles()
@@ -221,6 +223,7 @@ def test_a_large_damaged_index_is_rebuilt_on_another_thread(tmp_path: Path, exte
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_segment_that_is_cut_while_its_index_is_checked(tmp_path: Path) -> None:
     log = large(tmp_path, SlowFiles())
     ahead = look(log, 4_711)
@@ -233,6 +236,7 @@ def test_a_segment_that_is_cut_while_its_index_is_checked(tmp_path: Path) -> Non
     assert read(log, 4_800)[0] == 4_800
 
 
+@pytest.mark.slow
 def test_an_index_that_shrinks_while_another_thread_reads_it(tmp_path: Path) -> None:
     """The system ends a process that reads a mapping beyond the end of its file, so this one runs
     in a process of its own.

@@ -101,6 +101,7 @@ def test_what_looks_like_a_command_is_in_a_block_that_is_typed() -> None:
         assert not re.findall(r"^    millstream .*", outside, re.MULTILINE), each
 
 
+@pytest.mark.slow
 def test_what_is_left_out_has_a_reason_and_is_counted() -> None:
     left = left_out()
     for each in left:

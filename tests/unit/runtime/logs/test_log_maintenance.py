@@ -234,6 +234,7 @@ def test_flushes_by_time_come_round() -> None:
     assert site.partition().log.recovery_point == 1
 
 
+@pytest.mark.slow
 def test_producers_are_forgotten_when_their_time_is_over() -> None:
     upkeep = Upkeep(producer_id_expiration_check_interval_ms="600000")
     site = upkeep.site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.unit.runtime.cluster_site import Member, three
 
 from millstream.controller import paths, payloads
@@ -61,6 +62,7 @@ class Deposed:
         return found
 
 
+@pytest.mark.slow
 def test_states_of_many_partitions_are_few_changes_of_their_topic() -> None:
     deposed = Deposed()
     found = [deposed.read(index) for index in range(deposed.count)]

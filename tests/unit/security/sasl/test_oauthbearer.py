@@ -141,6 +141,7 @@ def test_a_broker_that_speaks_out_of_turn() -> None:
         one.evaluate(b"")
 
 
+@pytest.mark.slow
 @given(
     st.from_regex(r"[-_.a-zA-Z0-9]+", fullmatch=True),
     st.text(st.characters(codec="utf-8", exclude_characters="\0\x01")),

@@ -67,6 +67,7 @@ def test_without_metrics_the_handlers_are_called_as_they_are(tmp_path: Path) -> 
     broker.close()
 
 
+@pytest.mark.slow
 def test_a_broker_without_metrics_loads_nothing_of_them() -> None:
     code = (
         "import sys, millstream.server.lifecycle; "

@@ -172,6 +172,7 @@ def test_a_fixed_value_of_an_impossible_size(size: int) -> None:
     assert list(outcome(form.decode(of(b"\2\2\2")), "a")[1]) == [0]
 
 
+@pytest.mark.slow
 def test_a_json_schema_that_grows_with_every_reference_has_no_columns() -> None:
     def level(number: int) -> dict[str, Any]:
         deeper = {"$ref": f"#/$defs/L{number - 1}"} if number else {"type": "integer"}

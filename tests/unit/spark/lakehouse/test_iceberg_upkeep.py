@@ -73,6 +73,7 @@ def offsets_of(table: IcebergTableFiles) -> list[int]:
     return sorted(table._load().scan().to_arrow()["offset"].to_pylist())
 
 
+@pytest.mark.slow
 def test_rows_that_others_delete_stay_deleted(table: IcebergTableFiles) -> None:
     entries = fill(table, 2)
     first = next(path for path in table.files() if "0000000001" in path)
@@ -130,6 +131,7 @@ def age(table: IcebergTableFiles) -> None:
         os.utime(file, (0, 0))
 
 
+@pytest.mark.slow
 def test_upkeep_leaves_what_a_snapshot_names(table: IcebergTableFiles) -> None:
     """Joined files that were joined again, and files that Spark names in its own way."""
     fill(table, 2)
@@ -154,6 +156,7 @@ def test_upkeep_leaves_what_a_snapshot_names(table: IcebergTableFiles) -> None:
         assert table._load().scan(snapshot_id=snapshot.snapshot_id).to_arrow().num_rows == count
 
 
+@pytest.mark.slow
 def test_a_manifest_is_read_once(table: IcebergTableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each snapshot lists all manifests: reading each list's is the square of the commits."""
     fill(table, 12)
@@ -173,6 +176,7 @@ def test_a_manifest_is_read_once(table: IcebergTableFiles, monkeypatch: pytest.M
     assert len(reads) == 1
 
 
+@pytest.mark.slow
 def test_merges_leave_no_manifest_behind_in_which_nothing_lives(table: IcebergTableFiles) -> None:
     """Each would be read by every merge after it: the square of the merges."""
     expected: dict[str, int] = {}

@@ -91,6 +91,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
     return Site(open_merge_table(TableName(request.param, tmp_path / "table")))
 
 
+@pytest.mark.slow
 def test_the_newest_of_each_key_by_offset(site: Site) -> None:
     site.merge(Change(1, 10, 0, 0, 5), Change(2, 20, 0, 1, 5), Change(1, 11, 0, 2, 4))
     assert site.rows("id", "n") == [(1, 11), (2, 20)]
@@ -159,6 +160,7 @@ def test_an_older_record_that_comes_again_changes_nothing(site: Site) -> None:
     assert site.rows("id", "n") == [(1, 10)]
 
 
+@pytest.mark.slow
 def test_between_partitions_the_later_record_wins(site: Site) -> None:
     """Their offsets say nothing to each other: a topic got more partitions."""
     site.merge(Change(1, 10, 0, 1000, 5), Change(2, 20, 0, 1001, 9), Change(3, 30, 0, 1002, 5))
@@ -181,6 +183,7 @@ def test_at_one_time_the_greatest_partition_wins(greatest_first: bool, tmp_path:
     assert site.rows("id", "n") == [(1, 13), (2, 23)]
 
 
+@pytest.mark.slow
 def test_a_truncate_removes_what_was_before_it(site: Site) -> None:
     site.merge(Change(1, 10, 0, 0, 5), Change(2, 20, 0, 1, 5))
     site.merge(
@@ -206,6 +209,7 @@ def test_only_files_with_a_hit_are_written_anew(tmp_path: Path) -> None:
     assert len(site.rows("id")) == 301
 
 
+@pytest.mark.slow
 def test_rows_of_other_programs(site: Site) -> None:
     """A row without a place is replaced by the next change of its key; doubles are mended."""
     site.merge(Change(1, 10, 0, 0, 5))

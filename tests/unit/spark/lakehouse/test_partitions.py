@@ -152,6 +152,7 @@ def _internal(value: Any) -> Any:
     return (value - dt.date(1970, 1, 1)).days if isinstance(value, dt.date) else value
 
 
+@pytest.mark.slow
 def test_readers_skip_other_partitions(tmp_path: Path) -> None:
     text = "day(at), bucket(4, user_id)"
     table = made(tmp_path / "t", text)
@@ -193,6 +194,7 @@ def _offsets(batch: pa.RecordBatch, kept: pa.Array) -> list[int]:
     return sorted(batch.filter(kept)["_offset"].to_pylist())
 
 
+@pytest.mark.slow
 def test_upkeep_keeps_partitions_apart(tmp_path: Path) -> None:
     text = "bucket(4, user_id), region"
     table = made(tmp_path / "t", text)

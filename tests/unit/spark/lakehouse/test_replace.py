@@ -49,6 +49,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> MergeTable:
     return made
 
 
+@pytest.mark.slow
 def test_files_are_replaced_with_the_ledger(table: MergeTable) -> None:
     old = table.files()
     change = Replacement(base=table.state(), removed=old[:2], added=written(table, 7, batch=2))
@@ -87,6 +88,7 @@ def test_parquet_is_refused(tmp_path: Path) -> None:
         open_merge_table(TableName("parquet", tmp_path))
 
 
+@pytest.mark.slow
 def test_a_commit_opens_the_table_once(table: MergeTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an object store each time is a dozen requests, and more for each commit in the log."""
     name = "_open" if table.name.kind == "delta" else "_load"

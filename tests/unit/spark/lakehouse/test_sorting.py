@@ -106,6 +106,7 @@ def test_a_file_is_one_sorted_group(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert sorted(found, key=lambda row: row[2]) == tuples(rows)
 
 
+@pytest.mark.slow
 def test_an_iceberg_table_keeps_its_order(tmp_path: Path) -> None:
     """Its compaction too, and a load that does not name it."""
     table = open_table(TableName("iceberg", tmp_path / "t"))

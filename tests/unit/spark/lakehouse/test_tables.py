@@ -132,6 +132,7 @@ def test_a_commit_looks_at_its_files(table: Table, fault: str) -> None:
     assert rows_of(table) == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_other_loads_and_upkeep_do_not_stand_in_the_way(table: Table) -> None:
     entries = fill(table, 3)
     table.compact(target_bytes=1 << 20)
@@ -140,6 +141,7 @@ def test_other_loads_and_upkeep_do_not_stand_in_the_way(table: Table) -> None:
     assert rows_of(table) == [*range(3, 15), 27, 28, 29]
 
 
+@pytest.mark.slow
 def test_compaction_keeps_the_rows_and_the_ledger(table: Table) -> None:
     entries = fill(table, 4)
     found = table.compact(target_bytes=1 << 20)
@@ -149,6 +151,7 @@ def test_compaction_keeps_the_rows_and_the_ledger(table: Table) -> None:
     assert table.compact(target_bytes=1 << 20).removed == 0
 
 
+@pytest.mark.slow
 def test_what_nothing_names_is_removed_when_it_is_old(table: Table) -> None:
     fill(table, 4)
     table.compact(target_bytes=1 << 20)
@@ -254,6 +257,7 @@ def test_iceberg_knows_the_day_by_itself(tmp_path: Path) -> None:
     assert rows_of(table) == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_repair_removes_double_references(tmp_path: Path) -> None:
     for kind in ("iceberg", "parquet"):
         table = open_table(TableName(kind, tmp_path / kind))
@@ -301,6 +305,7 @@ def test_a_crash_between_commit_and_move_is_made_good(
     assert rows_of(table) == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_log_is_replayed_from_its_newest_state(tmp_path: Path) -> None:
     table = ParquetTableFiles(TableName("parquet", tmp_path / "t"))
     table.create(Layout(schema=SCHEMA))
@@ -340,6 +345,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x[1]", "a|b", "a%20b", "a#b", "a?b", "{x} ä%", "a'b:c@d"])
 def test_paths_that_libraries_take_for_others(kind: str, tmp_path: Path, name: str) -> None:
     table = open_table(TableName(kind, tmp_path / name))
@@ -367,6 +373,7 @@ def test_a_table_whose_making_died_is_made(tmp_path: Path) -> None:
     assert open_table(delta).exists()
 
 
+@pytest.mark.slow
 def test_first_loads_at_once_make_one_table(tmp_path: Path) -> None:
     """Each looks, sees nothing, and makes the SQL tables of the catalogue, and then the table."""
     together = threading.Barrier(4)
@@ -411,6 +418,7 @@ def test_names() -> None:
         parse_table_name("iceberg:hdfs://host/x")
 
 
+@pytest.mark.slow
 def test_what_an_older_state_names_is_no_orphan(table: Table) -> None:
     """A reader may be at work on the files that a compaction has replaced."""
     for batch in (1, 2, 3):

@@ -442,6 +442,7 @@ def test_a_topic_that_is_created_later_is_divided_then(cluster: ReaderCluster) -
     assert len(first.seen) + len(second.seen) == 3
 
 
+@pytest.mark.slow
 def test_a_deleted_topic_leaves_the_group_alive(cluster: ReaderCluster) -> None:
     cluster.create_topic("u", 1)
     member = TwinMember(cluster, metadata_max_age_ms=2_000)
