@@ -10,7 +10,8 @@ from collections import deque
 from typing import Final, TypeVar
 
 from millstream.client.blocking_loop import BlockingLoop
-from millstream.client.core.connection import Asked, NodeConnection, State
+from millstream.client.core.connection import Asked, NodeConnection
+from millstream.client.core.connection_attempt import State
 from millstream.client.core.frames import FrameMemory
 from millstream.client.core.settings import ClientSettings as CoreSettings
 from millstream.client.errors import ConnectionFailedError, UnsupportedVersionError

@@ -109,6 +109,7 @@ class PlainCredentials:
     password: str = field(repr=False)
 
     may_block = False
+    source = "a password"
 
     def client(self) -> SaslClient:
         """Return a new machine."""
@@ -131,6 +132,7 @@ class ScramCredentials:
     by_token: bool = False
 
     may_block = False
+    source = "a password"
 
     def client(self) -> SaslClient:
         """Return a new machine with a nonce of its own."""
@@ -153,17 +155,22 @@ class ScramCredentials:
 class TokenCredentials:
     """Bearer tokens from a source, for OAUTHBEARER."""
 
-    source: TokenSource
+    tokens: TokenSource
     extensions: Mapping[str, str]
     resolve: Resolve | None = None
 
     may_block = True
 
+    @property
+    def source(self) -> str:
+        """Where tokens come from."""
+        return f"a token ({self.tokens.setting})"
+
     def client(self) -> SaslClient:
         """Return a new machine with a token that has not expired."""
         from millstream.security.sasl.oauthbearer import OAuthBearerClient
 
-        token = self.source.token(self.resolve)
+        token = self.tokens.token(self.resolve)
         try:
             return OAuthBearerClient(token, self.extensions)
         except SaslAuthenticationError as error:
@@ -171,7 +178,7 @@ class TokenCredentials:
 
     def awaiting(self, resolve: Resolve) -> SaslClients:
         """Return the same for a loop that waits for what a function returned."""
-        return TokenCredentials(self.source, self.extensions, resolve)
+        return TokenCredentials(self.tokens, self.extensions, resolve)
 
 
 def _credentials(settings: SecuritySettings) -> SaslClients:

@@ -2,8 +2,9 @@
 
 Other threads submit work with :meth:`ThreadLoop.submit` and :meth:`ThreadLoop.post`; a byte
 through a pair of sockets wakes the thread. Host names are resolved, and tokens fetched, on
-short-lived threads, so that a slow server delays no heartbeat. After :meth:`close` no thread and no
-socket is left, and submitted work without a result fails with ClosedError.
+short-lived threads, so that a slow server delays no heartbeat. After :meth:`close` no socket is
+left, and no thread but one whose function does not return; submitted work without a result fails
+with ClosedError.
 
 The thread references its loop, so the loop must not reference its owner: see
 :meth:`ThreadLoop.belongs_to`.
@@ -18,6 +19,7 @@ import os
 import selectors
 import socket
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
@@ -34,6 +36,9 @@ from millstream.model.deferred import Deferred
 from millstream.platform import after_fork_in_child
 
 T = TypeVar("T")
+
+_HELPERS_S: Final = 5.0
+"""How long the end of a loop waits for a host name, or a token, that nobody needs any more."""
 
 log = logging.getLogger("millstream.client")
 _local: Final = threading.local()
@@ -258,8 +263,11 @@ class ThreadLoop(SelectorLoop):
         self.close_transports()
         self._wake_in.close()
         self._wake_out.close()
+        deadline = time.monotonic() + _HELPERS_S
         for thread in list(self._helpers):
-            thread.join()
+            thread.join(max(deadline - time.monotonic(), 0))
+            if thread.is_alive():
+                log.warning("%s is left: what it has called does not return", thread.name)
 
 
 def _dropped(loop: ThreadLoop, name: str, close: Callable[[], Deferred[None]]) -> None:

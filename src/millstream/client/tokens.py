@@ -52,42 +52,86 @@ Fetch = Callable[[], object]
 
 
 class TokenSource:
-    """Tokens of one client; :meth:`token` may be called on any thread, and may block."""
+    """Tokens of one client; :meth:`token` may be called on any thread, and may block.
+
+    One fetch runs at a time. Who comes meanwhile gets the last token while that is valid, and else
+    waits for the fetch, but not for ever: a function that hangs holds up one thread.
+    """
 
     def __init__(
         self,
         fetch: Fetch,
         *,
+        setting: str = "sasl.oauth.token",
         window_factor: float = 0.8,
+        patience_s: float = 30.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self.setting = setting
+        """The setting that names the source."""
         self._fetch = fetch
         self._window_factor = window_factor
+        self._patience_s = patience_s
         self._clock = clock
         self._token: Token | None = None
         self._lock = threading.Lock()
+        self._fetched: threading.Event | None = None
+        """Set when the fetch that runs has ended; None if none runs."""
 
     def token(self, resolve: Callable[[object], object] | None = None) -> str:
         """Return a token that has not expired.
 
         ``resolve`` waits for an awaitable. AuthenticationError for a source that refuses or fails,
-        ConnectionFailedError while it cannot be reached.
+        ConnectionFailedError while it cannot be reached, or does not return.
         """
-        with self._lock:
-            if self._token is not None and self._is_fresh(self._token):
-                return self._token.text
+        known = self._begin_fetch(self._is_usable)
+        if known is None:
             try:
-                self._token = self._new(resolve)
+                known = self._new(resolve)
+                self._token = known
             except (AuthenticationError, ConnectionFailedError):
-                if self._token is None or not self._is_valid(self._token):
+                known = self._token
+                if known is None or not self._is_valid(known):
                     raise
-            return self._token.text
+            finally:
+                self._end_fetch()
+        return known.text
 
     def renew(self) -> Token:
         """Fetch a token now, whatever is left of the last one; raises as :meth:`token` does."""
+        self._begin_fetch(lambda token, is_running: False)
+        try:
+            self._token = token = self._new(None)
+        finally:
+            self._end_fetch()
+        return token
+
+    def _begin_fetch(self, may_use: Callable[[Token, bool], bool]) -> Token | None:
+        """Return the last token if it may be used, which depends on whether a fetch is running;
+        None once the caller is to fetch.
+        """
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            with self._lock:
+                token, running = self._token, self._fetched
+                if token is not None and may_use(token, running is not None):
+                    return token
+                if running is None:
+                    self._fetched = threading.Event()
+                    return None
+            if not running.wait(max(deadline - time.monotonic(), 0)):
+                raise ConnectionFailedError(
+                    f"{self.setting} has not returned a token for {self._patience_s:.0f} s"
+                )
+
+    def _end_fetch(self) -> None:
         with self._lock:
-            self._token = self._new(None)
-            return self._token
+            fetched, self._fetched = self._fetched, None
+        if fetched is not None:
+            fetched.set()
+
+    def _is_usable(self, token: Token, is_running: bool) -> bool:
+        return self._is_fresh(token) or (is_running and self._is_valid(token))
 
     def _is_valid(self, token: Token) -> bool:
         return token.expires_at_s is not None and self._clock() < token.expires_at_s
@@ -181,7 +225,8 @@ def open_source(
         fetch = _of_url(url, settings, options)
     else:
         fetch = _unsecured(options)
-    return TokenSource(fetch, window_factor=settings.sasl_login_refresh_window_factor, clock=clock)
+    factor = settings.sasl_login_refresh_window_factor
+    return TokenSource(fetch, setting=given[0], window_factor=factor, clock=clock)
 
 
 def extensions_of(settings: SecuritySettings, options: Mapping[str, str]) -> Mapping[str, str]:

@@ -14,7 +14,7 @@ import pytest
 from tests.descriptors import open_descriptors
 from tests.unit.client.scripted_broker import TOPIC, ScriptedBroker, first_address_is_deaf
 
-from millstream.client import Admin, Consumer, Producer, socket_transport
+from millstream.client import Admin, Consumer, Producer, socket_transport, thread_loop
 from millstream.client.core.network import Network
 from millstream.client.core.settings import ClientSettings, read_settings
 from millstream.client.core.waiting import sleep
@@ -302,3 +302,22 @@ def test_a_forked_process_is_refused() -> None:
     finally:
         loop._process_id -= 1
         loop.close()
+
+
+def test_work_that_does_not_return_does_not_keep_a_loop_from_closing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thread_loop, "_HELPERS_S", 0.05)
+    returns = threading.Event()
+    loop = ThreadLoop()
+    future = loop.submit(lambda: loop.run_blocking(returns.wait))
+    closing = threading.Thread(target=loop.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    is_closed = not closing.is_alive()
+    returns.set()
+    closing.join(10)
+    assert is_closed
+    assert "millstream-helper is left" in caplog.text
+    with pytest.raises(ClosedError):
+        future.result(10)

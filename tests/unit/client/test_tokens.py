@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.tls_authority import Authority
 from tests.tls_peer import server_context
+from tests.waiting import wait_until
 
 from millstream.client.core.security_settings import SecuritySettings
 from millstream.client.core.settings import ClientSettings, read_settings
@@ -319,3 +320,32 @@ def test_a_source_that_cannot_be_is_refused(
     with pytest.raises(ConfigError, match=words) as caught:
         open_source(settings(given), options)
     assert "hush" not in str(caught.value)
+
+
+def test_who_comes_while_a_fetch_hangs_uses_the_last_token_and_then_gives_up() -> None:
+    returns = threading.Event()
+    calls: list[int] = []
+    now = [0.0]
+
+    def fetch() -> tuple[str, float]:
+        calls.append(1)
+        if len(calls) > 1:
+            returns.wait(30)
+        return f"token-{len(calls)}", now[0] + 100
+
+    source = TokenSource(fetch, clock=lambda: now[0], patience_s=0.05)
+    assert source.token() == "token-1"
+    now[0] = 90.0  # it is not fresh any more, and still valid
+    hanging = threading.Thread(target=source.token, daemon=True)
+    hanging.start()
+    wait_until(lambda: len(calls) == 2, "the second fetch")
+    assert source.token() == "token-1", "others do not notice"
+    now[0] = 101.0
+    with pytest.raises(ConnectionFailedError, match=r"sasl\.oauth\.token has not returned a token"):
+        source.token()
+    with pytest.raises(ConnectionFailedError, match="has not returned"):
+        source.renew()
+    assert len(calls) == 2, "one fetch at a time"
+    returns.set()
+    hanging.join(10)
+    assert source.token() == "token-2"

@@ -20,45 +20,30 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 from typing import Final, cast
 
 from millstream.client.conversation import Conversation
-from millstream.client.core.authentication import SaslExchange, renew_after_ms
+from millstream.client.core.authentication import Authentication
+from millstream.client.core.connection_attempt import ConnectionAttempt, State
+from millstream.client.core.connection_failure import failure_of
 from millstream.client.core.frames import FrameAssembler, FrameMemory
 from millstream.client.core.loop import ClientLoop, TimerHandle, Transport
-from millstream.client.core.security import SaslClients
 from millstream.client.core.settings import ClientSettings
-from millstream.client.core.waiting import backoff_ms, ignore
+from millstream.client.core.waiting import backoff_ms
 from millstream.client.errors import (
-    AuthenticationError,
     ClientError,
     ClosedError,
     ConnectionFailedError,
     RequestValueError,
     TimedOutError,
-    TlsError,
-    is_retriable,
 )
 from millstream.client.settings import Address
-from millstream.model.deferred import Deferred, spawn
+from millstream.model.deferred import Deferred
 from millstream.model.errors import MillstreamError, ProtocolError
 from millstream.protocol.encoding import MessageError
 from millstream.protocol.message import Request, Response
 from millstream.records.crc32c import Buffer
-
-
-class State(Enum):
-    """The state of a connection."""
-
-    IDLE = auto()
-    WAITING = auto()
-    CONNECTING = auto()
-    NEGOTIATING = auto()
-    AUTHENTICATING = auto()
-    READY = auto()
-    STALE = auto()
 
 
 @dataclass(slots=True, eq=False)
@@ -74,40 +59,9 @@ class Asked:
     answered: bool
 
 
-class _Attempt:
-    """The events of one attempt; those of an abandoned attempt are ignored."""
-
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: NodeConnection) -> None:
-        self.owner: NodeConnection | None = owner
-
-    def connected(self) -> None:
-        if self.owner is not None:
-            self.owner.on_connected()
-
-    def received(self, data: Buffer) -> None:
-        if self.owner is not None:
-            self.owner.on_received(data)
-
-    @property
-    def room(self) -> memoryview | None:
-        return None if self.owner is None else self.owner.room
-
-    def filled(self, count: int) -> None:
-        if self.owner is not None:
-            self.owner.on_filled(count)
-
-    def closed(self, error: OSError | ClientError | None) -> None:
-        if self.owner is not None:
-            self.owner.on_closed(error)
-
-
 _NEVER: Final = float("inf")
 _ABANDONED_MS: Final = 2_000
 """A connection that failed and is not tried again for so long is not wanted any more."""
-_TLS_ALERT: Final = 0x1503
-"""How the answer of a listener with TLS to a client without it begins: an alert of any version."""
 
 log = logging.getLogger("millstream.client.connection")
 
@@ -137,7 +91,7 @@ class NodeConnection:
         self._conversation = Conversation(settings.client_id)
         self._memory = memory
         self._frames = FrameAssembler(memory)
-        self._attempt: _Attempt | None = None
+        self._attempt: ConnectionAttempt | None = None
         self._transport: Transport | None = None
         self._unsent: deque[Asked] = deque()
         self._in_flight: deque[Asked] = deque()
@@ -151,9 +105,7 @@ class NodeConnection:
         self._used_at_ms = loop.now_ms()
         self._muted_until_ms = 0.0
         self._throttle: TimerHandle | None = None
-        self._renewal: TimerHandle | None = None
-        self._session_end_ms = _NEVER
-        self._authenticated_at_ms = 0.0
+        self._authentication: Authentication | None = None
         self._opening_answers: int | None = None
         """How many answers had come when this connection was ready first."""
         self._closed = False
@@ -236,8 +188,8 @@ class NodeConnection:
     # --- connecting ------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if self.state is State.STALE:
-            self._authenticate()
+        if self.state is State.STALE and self._authentication is not None:
+            self._authentication.begin()
         if self.state is not State.IDLE:
             return
         if self._loop.now_ms() < self._retry_at_ms:
@@ -250,7 +202,7 @@ class NodeConnection:
         self.state = State.CONNECTING
         self._conversation = Conversation(self._settings.client_id)
         self._frames = FrameAssembler(self._memory)
-        self._attempt = _Attempt(self)
+        self._attempt = ConnectionAttempt(self)
         setup_ms = backoff_ms(
             self._loop,
             self.failures,
@@ -275,8 +227,11 @@ class NodeConnection:
             self._transport = secured.over(self._loop.connect(self.address, secured))
 
     def _give_up(self) -> None:
+        what = None if self._authentication is None else self._authentication.waits_for
+        told = "" if what is None else f": still waiting for {what}"
         self._disconnect(
-            TimedOutError(f"no connection to the broker at {self.address} in time"), failed=True
+            TimedOutError(f"no connection to the broker at {self.address} in time{told}"),
+            failed=True,
         )
 
     def on_connected(self) -> None:
@@ -319,41 +274,30 @@ class NodeConnection:
 
     def on_closed(self, error: OSError | ClientError | None) -> None:
         """Fail all outstanding requests; the next request reconnects."""
-        doing = "could not reach" if self.state is State.CONNECTING else "lost"
-        place = f"{doing} the broker at {self.address}"
-        failure: ClientError
-        if self.state is State.NEGOTIATING and self._frames.partial_size >> 16 == _TLS_ALERT:
-            failure = TlsError(
-                f"the broker at {self.address} speaks TLS only: security.protocol is SSL or "
-                "SASL_SSL there"
-            )
-        elif isinstance(error, TlsError) and not self._is_answered:
-            failure = TlsError(f"{place}: {error}")
-        else:
-            failure = ConnectionFailedError(f"{place}: {words_of(error)}{self._guess(error)}")
+        failure = failure_of(
+            self.address,
+            error,
+            self.state,
+            self._loop.security,
+            is_answered=self._is_answered,
+            first_bytes=self._frames.partial_size,
+        )
         self._disconnect(failure, failed=True)
-
-    def _guess(self, error: OSError | ClientError | None) -> str:
-        """Return what may be the reason when a broker ends a connection before its first answer."""
-        security = self._loop.security
-        if self.state is State.NEGOTIATING and security.tls_source is None:
-            return "; its listener may speak TLS only (security.protocol)"
-        is_first = self.state is State.READY and not self._is_answered
-        if is_first and error is None and security.sasl is None:
-            return "; its listener may want SASL (security.protocol)"
-        return ""
 
     def _take_versions(self, frame: memoryview) -> None:
         version = self._conversation.take_versions(frame)
         if version is not None:
             self._write(self._conversation.request_versions(version).join())
             return
-        if self._loop.security.sasl is None:
-            self._be_ready()
-        else:
-            self._authenticate()
+        sasl = self._loop.security.sasl
+        if sasl is None:
+            self.be_ready()
+            return
+        self._authentication = Authentication(self._loop, self._settings, self.address, sasl, self)
+        self._authentication.begin()
 
-    def _be_ready(self) -> None:
+    def be_ready(self) -> None:
+        """Send what waits, and what comes."""
         if self._opening_answers is None:
             self._opening_answers = self._conversation.answers
         if self._setup_timer is not None:
@@ -367,77 +311,35 @@ class NodeConnection:
         for waiter in waiters:
             waiter.complete(None)
 
-    # --- authentication --------------------------------------------------------------------------
+    # --- for the authentication ------------------------------------------------------------------
 
-    def _authenticate(self) -> None:
-        """Authenticate, for the first time or anew; requests wait until that is done."""
-        sasl = self._loop.security.sasl
-        attempt = self._attempt
-        assert sasl is not None
-        assert attempt is not None
-        self.state = State.AUTHENTICATING
-        if self._renewal is not None:
-            self._renewal.cancel()
-            self._renewal = None
-        # Later: what this is called from goes on with this connection, which may end at once.
-        self._loop.call_soon(lambda: ignore(spawn(self._exchange(sasl, attempt))))
+    @property
+    def is_ready(self) -> bool:
+        """True while requests are sent."""
+        return self.state is State.READY
 
-    async def _exchange(self, sasl: SaslClients, attempt: _Attempt) -> None:
-        begun = False
-        try:
-            client = await self._loop.run_blocking(sasl.client) if sasl.may_block else sasl.client()
-            exchange = SaslExchange(client)
-            request: Request | None = exchange.begin(self._conversation)
-            while request is not None and attempt is self._attempt:
-                begun = True
-                request = exchange.take(await self._ask_at_once(request))
-        except MillstreamError as error:
-            if attempt is self._attempt:
-                self._not_authenticated(error, begun=begun)
-            return
-        if attempt is self._attempt:
-            self._authenticated(exchange.session_lifetime_ms)
+    def is_used_since(self, when_ms: float) -> bool:
+        """Return True if there are requests, or were since then."""
+        return bool(self.outstanding) or self._used_at_ms > when_ms
 
-    def _ask_at_once(self, request: Request) -> Deferred[Response]:
+    def ask_at_once(self, request: Request) -> Deferred[Response]:
+        """Send a request of the exchange, before all that wait."""
         answer: Deferred[Response] = Deferred()
         deadline_ms = self._loop.now_ms() + self._settings.request_timeout_ms
         self._send(Asked(request, answer, deadline_ms, None, None, answered=True))
         return answer
 
-    def _not_authenticated(self, error: MillstreamError, *, begun: bool) -> None:
-        """Close the connection, unless the present session lasts and a token may come yet."""
-        now = self._loop.now_ms()
-        lasts = self._authenticated_at_ms and now < self._session_end_ms
-        if isinstance(error, ConnectionFailedError) and lasts and not begun:
-            log.info("no token to renew the session at %s: %s", self.address, error)
-            self._renew_at(now + self._settings.retry_backoff_max_ms)
-            self._be_ready()
-            return
-        place = f"could not authenticate at the broker at {self.address}"
-        kind = ConnectionFailedError if is_retriable(error) else AuthenticationError
-        self._disconnect(kind(f"{place}: {error}"), failed=True)
+    def suspend(self) -> None:
+        """Let requests wait until :meth:`be_ready`."""
+        self.state = State.AUTHENTICATING
 
-    def _authenticated(self, session_lifetime_ms: int) -> None:
-        now = self._loop.now_ms()
-        self._authenticated_at_ms = now
-        self._session_end_ms = _NEVER
-        if session_lifetime_ms > 0:
-            self._session_end_ms = now + session_lifetime_ms
-            self._renew_at(now + renew_after_ms(session_lifetime_ms, self._loop.random()))
-        self._be_ready()
+    def be_stale(self) -> None:
+        """Authenticate anew before the next request."""
+        self.state = State.STALE
 
-    def _renew_at(self, when_ms: float) -> None:
-        self._renewal = self._loop.call_at(when_ms, self._renew)
-
-    def _renew(self) -> None:
-        """Renew the session; that of an unused connection when it is used again."""
-        self._renewal = None
-        if self.state is not State.READY:
-            return
-        if self.outstanding or self._used_at_ms > self._authenticated_at_ms:
-            self._authenticate()
-        else:
-            self.state = State.STALE
+    def be_refused(self, error: ClientError) -> None:
+        """Close the connection: it could not be authenticated."""
+        self._disconnect(error, failed=True)
 
     # --- requests and answers --------------------------------------------------------------------
 
@@ -546,11 +448,13 @@ class NodeConnection:
             )
 
     def _disconnect(self, error: ClientError, *, failed: bool) -> None:
-        for timer in (self._setup_timer, self._watch, self._throttle, self._renewal):
+        for timer in (self._setup_timer, self._watch, self._throttle):
             if timer is not None:
                 timer.cancel()
-        self._setup_timer = self._watch = self._throttle = self._renewal = None
-        self._authenticated_at_ms = 0.0
+        self._setup_timer = self._watch = self._throttle = None
+        if self._authentication is not None:
+            self._authentication.close()
+            self._authentication = None
         self._watch_at_ms = _NEVER
         if self._attempt is not None:
             self._attempt.owner = None
@@ -580,15 +484,3 @@ class NodeConnection:
             asked.answer.fail(error)
         for waiter in waiters:
             waiter.fail(error)
-
-
-def words_of(error: OSError | ClientError | None) -> str:
-    """Return why a connection has ended."""
-    if isinstance(error, OSError):
-        return reason(error)
-    return "it closed the connection" if error is None else str(error)
-
-
-def reason(error: OSError) -> str:
-    """Return the system's words for an error, without its number."""
-    return (error.strerror or str(error)).lower()

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, TypeVar
 
-from millstream.client.core.connection import Asked, NodeConnection, State
+from millstream.client.core.connection import Asked, NodeConnection
+from millstream.client.core.connection_attempt import State
 from millstream.client.core.loop import ClientLoop
 from millstream.client.core.settings import ClientSettings
 from millstream.client.core.waiting import Signal

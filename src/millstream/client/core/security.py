@@ -19,6 +19,10 @@ class SaslClients(Protocol):
     def may_block(self) -> bool:
         """True if :meth:`client` may wait, for a token: it is called on another thread then."""
 
+    @property
+    def source(self) -> str:
+        """What :meth:`client` waits for if it waits, for the text of a time-out."""
+
     def client(self) -> SaslClient:
         """Return a new machine.
 

@@ -7,7 +7,7 @@ from tests.client_twin import TwinBroker, TwinCluster, TwinLoop
 from tests.client_twin.authentication import TwinAuthentication
 from tests.client_twin.loop import Connection
 
-from millstream.client.core.connection import State
+from millstream.client.core.connection_attempt import State
 from millstream.client.core.network import Network, Purpose
 from millstream.client.core.settings import ClientSettings, read_settings
 from millstream.client.errors import (
@@ -312,3 +312,60 @@ def test_a_lifetime_shorter_than_a_second_is_not_renewed_more_often() -> None:
         world.loop.run(world.ask())
         world.loop.advance(100)
     assert world.sasl.exchanges <= 7
+
+
+# --- a source of tokens that does not return ------------------------------------------------------
+
+
+def hang(world: World) -> None:
+    """From now on nothing that may block returns."""
+    world.loop.run_blocking = lambda work: Deferred()  # type: ignore[method-assign, assignment]
+
+
+def test_a_token_that_never_comes_ends_the_first_attempt_and_is_named() -> None:
+    world = World("OAUTHBEARER", **{"sasl.oauth.token": lambda: "token-of-ann"})
+    hang(world)
+    error = world.refusal()
+    assert is_retriable(error)
+    assert "still waiting for a token (sasl.oauth.token)" in str(error)
+    assert world.loop.now_ms() < 20_000
+
+
+def test_a_token_that_never_comes_holds_up_no_request_while_the_session_lasts() -> None:
+    world = World("OAUTHBEARER", **{"sasl.oauth.token": lambda: "token-of-ann"})
+    world.sasl.session_lifetime_ms = 60_000
+    world.loop.run(world.ask())
+    began = world.loop.now_ms()
+    blocking = world.loop.run_blocking
+    hang(world)
+    errors: list[ClientError] = []
+    while world.loop.now_ms() < began + 63_000:
+        asked_at = world.loop.now_ms()
+        try:
+            world.loop.run(world.ask())
+        except ClientError as error:
+            errors.append(error)
+            break
+        assert world.loop.now_ms() - asked_at < 100, "an answer takes what it always takes"
+        world.loop.advance(500)
+    assert errors, "a session that has ended is not used"
+    assert world.loop.now_ms() > began + 59_000
+    assert "a token (sasl.oauth.token)" in str(errors[0])
+    world.loop.run_blocking = blocking  # type: ignore[method-assign]
+    world.loop.run(world.ask())
+
+
+def test_a_token_that_comes_late_renews_the_session() -> None:
+    world = World("OAUTHBEARER", **{"sasl.oauth.token": lambda: "token-of-ann"})
+    world.sasl.session_lifetime_ms = 60_000
+    world.loop.run(world.ask())
+    world.loop.network.latency_ms = lambda: 1.0
+    blocking = world.loop.run_blocking
+    hang(world)
+    world.loop.run(world.ask())
+    world.loop.advance(57_500)
+    world.loop.run_blocking = blocking  # type: ignore[method-assign]
+    for _ in range(200):
+        world.loop.run(world.ask())
+        world.loop.advance(500)
+    assert world.sasl.exchanges >= 2
