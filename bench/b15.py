@@ -34,6 +34,8 @@ CONDITIONS = (
     "a producer of the C client (librdkafka), linger.ms=0, one 100-byte record to each partition "
     "of a transaction, flushed, then committed; the next begins after it; one alone spends most of "
     "the time in its own timers, eight at once do not",
+    "brokers of one machine: `serve --brokers 2`, where one broker uses one core, beside one Kafka "
+    "node, which uses all; CPU of a transaction: of all processes, keeper and supervisor included",
     "EndTxn: from request to answer on one blocking connection, the same client for both",
     "latency: the time in commit_transaction alone; reading: one consumer, read_committed, of all "
     "that the same run has written",
@@ -82,8 +84,6 @@ def rows(stage: Stage) -> list[Row]:
                 TRANSACTIONS_PER_S,
                 CPU_PER_REQUEST,
                 (Target(KAFKA, 1.5),),
-                note="one broker uses one core, Kafka uses all: `serve --brokers 2` beside one "
-                "Kafka node on the same cores",
             ),
             Row(
                 f"commit of {name}",
