@@ -82,15 +82,20 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        # What is written has left when it has been waited for: nothing is owed then to a peer that
+        # does not read, for whom a connection would stay open after its end.
+        writer.transport.set_write_buffer_limits(0)
         try:
             if len(self._tasks) <= MAX_CONNECTIONS:
                 await self._answer(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the peer has gone, or sends nothing that is a request
-        except asyncio.CancelledError:
-            pass  # the server is closed
+            # The peer has gone, reads nothing, or sends nothing that is a request.
+            writer.transport.abort()
+        except asyncio.CancelledError:  # the server is closed
+            writer.transport.abort()
         except Exception:
             log.exception("a request for metrics or health failed")
+            writer.transport.abort()
         finally:
             self._tasks.discard(task)
             with suppress(OSError, RuntimeError):
