@@ -69,7 +69,7 @@ class Broker:
                 log.flushed(plan)
             self.acknowledged = log.log_end_offset
         elif action == "checkpoint":
-            self.manager.checkpoint()
+            self.manager.checkpoint_plan()()
         elif action == "roll":
             log.appender.roll(now_ms=self.now_ms)
         elif action == "delete":

@@ -75,7 +75,7 @@ class Scenario:
             if number in (25, 60) and not list(site.log_manager.future_logs):
                 mover.move(site.partition(), other(site.directory_of("t")))
             if number % 20 == 0:
-                site.log_manager.checkpoint()
+                site.log_manager.checkpoint_plan()()
                 site.log_manager.removals.run_due(site.clock.now_ms())
         site.offload.held = False
         site.offload.release()

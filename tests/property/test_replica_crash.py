@@ -173,7 +173,7 @@ class Replica:
                 log.flushed(plan)
                 self.flushed_up_to(plan.recovery_point)
         elif name == "checkpoint":
-            self.manager.checkpoint()
+            self.manager.checkpoint_plan()()
         elif name == "roll":
             log.appender.roll(now_ms=self.now_ms)
         elif name == "truncate":
@@ -288,7 +288,7 @@ class Replica:
                 self.manager.cancel_move(ORDERS, now_ms=self.now_ms)
                 return
             if self.chance.random() < 0.1:
-                self.manager.checkpoint()
+                self.manager.checkpoint_plan()()
         if future.log_end_offset < log.log_end_offset:
             future.appender.skip_to(log.log_end_offset, now_ms=self.now_ms)
         plan = future.flush_plan()
@@ -296,7 +296,7 @@ class Replica:
             plan.run()
             future.flushed(plan)
         moved, left = self.manager.finish_move(ORDERS)
-        self.manager.sync_plan([left.parent, moved.log_directory])()
+        self.manager.future_logs.sync_plan([left.parent, moved.log_directory])()
         self.manager.remove_later(left, self.now_ms)
         self.flush(moved)
 
@@ -322,7 +322,7 @@ class Replica:
         self.expected = Expected(topic, [[]], compacts=self.expected.compacts)
         self.manager.delete(ORDERS, now_ms=self.now_ms)
         if self.chance.random() < 0.5:
-            self.manager.checkpoint()
+            self.manager.checkpoint_plan()()
         self.cleaned = None
         assert self.log.log_end_offset == 0
 

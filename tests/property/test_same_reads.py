@@ -83,7 +83,7 @@ class Run:
             if kind == "restart":
                 site.log_manager.close()
             else:  # a kill: the log start in a checkpoint is all that Kafka keeps of it, too
-                site.log_manager.checkpoint()
+                site.log_manager.checkpoint_plan()()
             site.restart()
 
     def seen(self, chance: random.Random) -> list[object]:

@@ -80,7 +80,8 @@ def failed(
 def _move(services: Services, topic_partition: TopicPartition, directory: str) -> ErrorCode:
     try:
         _check(services, topic_partition, directory)
-        services.log_manager.prefer(topic_partition, directory)
+        if services.log_manager.get(topic_partition) is None:
+            services.log_manager.placement.prefer(topic_partition, directory)
         partitions = services.partitions
         topic, index = topic_partition.topic, topic_partition.partition
         partition = partitions.replica(topic, index) or partitions.get(topic, index)
@@ -104,7 +105,7 @@ def _check(services: Services, topic_partition: TopicPartition, directory: str) 
         raise KafkaError(
             ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {directory} is not found in the config."
         )
-    if directory in log_manager.cordoned:
+    if directory in log_manager.placement.cordoned:
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {directory} is cordoned."
         )

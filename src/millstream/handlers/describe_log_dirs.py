@@ -50,7 +50,7 @@ def handle(
                 topics=list(topics_of.get(directory, {}).values()),
                 total_bytes=space.total_bytes,
                 usable_bytes=space.usable_bytes,
-                is_cordoned=directory in services.log_manager.cordoned,
+                is_cordoned=directory in services.log_manager.placement.cordoned,
             )
         )
     results += [_offline(directory) for directory in services.log_manager.offline_directories]

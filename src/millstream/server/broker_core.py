@@ -223,7 +223,8 @@ class BrokerCore:
 
     def cordon(self, config: BrokerConfig) -> None:
         """Apply which log directories get no new logs (`cordoned.log.dirs`)."""
-        self.log_manager.cordoned = frozenset(map(os.path.abspath, config.cordoned_directories))
+        cordoned = map(os.path.abspath, config.cordoned_directories)
+        self.log_manager.placement.cordoned = frozenset(cordoned)
 
     def services(
         self,

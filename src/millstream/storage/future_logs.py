@@ -21,13 +21,14 @@ While a log directory is offline nothing is done: the current log may be there. 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from millstream.model.errors import StorageError
 from millstream.model.topic import TopicId, TopicPartition
 from millstream.storage.directory import DirectoryKind, PartitionDirectory, directory_name
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.log import Log
+from millstream.storage.log_renaming import rename_log
 
 _log = logging.getLogger(__name__)
 
@@ -97,15 +98,23 @@ class FutureLogs:
 
         Raises StorageError.
         """
-        topic_partition = log.topic_partition
-        name = directory_name(topic_partition, DirectoryKind.CURRENT)
-        partition_directory = PartitionDirectory(log.log_directory, name, topic_partition)
-        try:
-            self._environment.file_system.rename(log.directory, partition_directory.path)
-        except OSError as error:
-            raise StorageError(log.log_directory, str(error)) from error
-        log.renamed(name)
-        self._logs.pop(topic_partition, None)
+        rename_log(self._environment, log, DirectoryKind.CURRENT)
+        log.durability.note_directory()
+        self._logs.pop(log.topic_partition, None)
+
+    def sync_plan(self, directories: Sequence[str]) -> Callable[[], None]:
+        """Return a function, safe on another thread, that brings the names in these log directories
+        to disk. Raises StorageError.
+        """
+
+        def sync() -> None:
+            for directory in directories:
+                try:
+                    self._environment.file_system.sync_directory(directory)
+                except OSError as error:
+                    raise StorageError(directory, f"flush failed: {error}") from error
+
+        return sync
 
 
 def which_counts(one: Log, other: Log, topic_id: TopicId | None) -> tuple[Log, Log] | None:

@@ -359,8 +359,3 @@ class Log:
     def moved(self, parent: str, name: str) -> None:
         """Record that the directory was renamed."""
         self.local.directory.moved(parent, name)
-
-    def renamed(self, name: str) -> None:
-        """Record that the directory has another name now; the next flush brings it to disk."""
-        self.local.directory.moved(self.local.directory.parent, name)
-        self.durability.note_directory()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -27,6 +26,8 @@ from millstream.storage.future_logs import FutureLogs, which_counts
 from millstream.storage.log import Log
 from millstream.storage.log_checkpoints import checkpoints_of
 from millstream.storage.log_directory import LogDirectory
+from millstream.storage.log_placement import LogPlacement
+from millstream.storage.log_renaming import rename_log
 from millstream.storage.log_retention import delete_old_segments
 from millstream.storage.recovery_report import RecoveryCounter
 from millstream.storage.trust import distrust
@@ -53,8 +54,8 @@ class LogManager:
         self._offline: list[str] = []
         self.has_lost_writes = False
         """True once a directory has failed that may lack what was written to it."""
-        self.cordoned: frozenset[str] = frozenset()
-        """Directories that take no new logs (KIP-1066), as absolute paths."""
+        self.placement = LogPlacement()
+        """In which directory a new log is made."""
         self.topic_id_of: Callable[[str], TopicId | None] = lambda _: None
         """Returns the id of an existing topic; set before logs are loaded."""
         self.on_gone: Callable[[], None] = lambda: None
@@ -66,7 +67,6 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self.future_logs = FutureLogs(environment)
         """Logs that are being moved to another directory."""
-        self._preferred: dict[TopicPartition, str] = {}
         self._stray: list[PartitionDirectory] = []
 
     # Start
@@ -201,21 +201,7 @@ class LogManager:
                 _log.warning("%s takes the place of the log that it was copied from", log.directory)
                 self.future_logs.take_name(log)
                 self._logs[log.topic_partition] = log
-                self.sync_plan([log.log_directory])()
-
-    def sync_plan(self, directories: Sequence[str]) -> Callable[[], None]:
-        """Return a function, safe on another thread, that brings the names in these directories to
-        disk. Raises StorageError.
-        """
-
-        def sync() -> None:
-            for directory in directories:
-                try:
-                    self._environment.file_system.sync_directory(directory)
-                except OSError as error:
-                    raise StorageError(directory, f"flush failed: {error}") from error
-
-        return sync
+                self.future_logs.sync_plan([log.log_directory])()
 
     @property
     def cluster_id(self) -> str | None:
@@ -297,34 +283,19 @@ class LogManager:
             # If it were created elsewhere, there would be two once this one is repaired.
             left_alone = ", ".join(self._unreadable[name])
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{left_alone} cannot be read")
-        partition_directory = PartitionDirectory(
-            self._directory_for(topic_partition), name, topic_partition
+        directory = self.placement.choose(
+            topic_partition,
+            self.directories,
+            (log.log_directory for log in (*self._logs.values(), *self.future_logs)),
         )
+        partition_directory = PartitionDirectory(directory, name, topic_partition)
         log = Log.create(
             self._environment, partition_directory, config, topic_id=topic_id, now_ms=now_ms
         )
         self._logs[topic_partition] = log
         return log
 
-    def _directory_for(self, topic_partition: TopicPartition) -> str:
-        """Return the directory of a new log: the one asked for, else the one with fewest logs."""
-        preferred = self._preferred.pop(topic_partition, None)
-        if preferred in self._directories:
-            return preferred
-        if len(self._directories) == 1:
-            return next(iter(self._directories))
-        open_ones = [path for path in self._directories if path not in self.cordoned]
-        counts = Counter(log.log_directory for log in (*self._logs.values(), *self.future_logs))
-        return min(open_ones or self._directories, key=lambda path: counts[path])
-
     # Moving between directories
-
-    def prefer(self, topic_partition: TopicPartition, directory: str) -> None:
-        """Remember, until this process ends, where a log is to be made (Kafka:
-        ``maybeUpdatePreferredLogDir``); a log that exists stays where it is.
-        """
-        if topic_partition not in self._logs:
-            self._preferred[topic_partition] = directory
 
     def begin_move(self, current: Log, directory: str, *, now_ms: int) -> Log:
         """Make a future log of ``current`` in ``directory``; the caller fills it.
@@ -352,9 +323,17 @@ class LogManager:
         """
         future, current = self.future_logs.get(topic_partition), self._logs[topic_partition]
         assert future is not None
-        left = self._rename(current, DirectoryKind.DELETE)
-        self.future_logs.take_name(future)
-        future.replace_current(current)
+        left = rename_log(self._environment, current, DirectoryKind.DELETE)
+        try:
+            self.future_logs.take_name(future)
+            future.replace_current(current)
+        except StorageError:
+            # It serves on: under this name the next start would remove it.
+            rename_log(self._environment, current, DirectoryKind.CURRENT)
+            if topic_partition not in self.future_logs:
+                self.future_logs.add(future)
+            raise
+        current.abandon()
         self._logs[topic_partition] = future
         # The checkpoint there knows little of the copy: a crash would have it read as a whole.
         self.on_gone()
@@ -366,15 +345,15 @@ class LogManager:
 
         Raises StorageError.
         """
-        self.cancel_move(topic_partition, now_ms=now_ms)
         log = self._logs.pop(topic_partition, None)
-        if log is None:
-            return False
-        delay_ms = log.config.file_delete_delay_ms
-        partition_directory = self._rename(log, DirectoryKind.DELETE)
-        self.remove_later(partition_directory, now_ms + delay_ms)
-        self.on_gone()
-        return True
+        try:
+            self.cancel_move(topic_partition, now_ms=now_ms)
+        finally:  # whatever the disk of a copy does
+            if log is not None:
+                due_ms = now_ms + log.config.file_delete_delay_ms
+                self.remove_later(self._rename(log, DirectoryKind.DELETE), due_ms)
+                self.on_gone()
+        return log is not None
 
     def mark_stray(self, topic_partition: TopicPartition) -> bool:
         """Rename a partition's directory to ``-stray``: the cluster knows no such topic. Nothing
@@ -388,15 +367,10 @@ class LogManager:
         return True
 
     def _rename(self, log: Log, kind: DirectoryKind) -> PartitionDirectory:
-        name = directory_name(log.topic_partition, kind, self._environment.new_id().hex())
-        partition_directory = PartitionDirectory(log.log_directory, name, log.topic_partition)
-        try:
-            self._environment.file_system.rename(log.directory, partition_directory.path)
-        except OSError as error:
-            raise StorageError(log.log_directory, str(error)) from error
-        log.moved(log.log_directory, name)
+        """Rename the directory of a log that is used no more."""
+        renamed = rename_log(self._environment, log, kind)
         log.abandon()
-        return partition_directory
+        return renamed
 
     def remove_later(self, partition_directory: PartitionDirectory, due_ms: int) -> None:
         """Remove at ``due_ms`` a directory that is renamed to ``-delete``."""
@@ -448,10 +422,6 @@ class LogManager:
     ) -> Callable[[], None]:
         """Return the same for how far the logs of a directory that is online are compacted."""
         return self._directories[directory].cleaner_checkpoint_plan(dirty_offsets)
-
-    def checkpoint(self) -> None:
-        """Write the checkpoints now. Raises StorageError."""
-        self.checkpoint_plan()()
 
     def _logs_in(self, directory: str) -> list[Log]:
         """Return the logs in a directory; a partition's current and future log are in two."""

@@ -106,7 +106,7 @@ def test_what_is_refused(two: AdminBroker, tmp_path: Path) -> None:
     assert ask(two, "b") is ErrorCode.LOG_DIR_NOT_FOUND
     assert ask(two, tmp_path / "b", "nothing") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert ask(two, tmp_path / "b", long_name) is ErrorCode.INVALID_TOPIC_EXCEPTION
-    two.log_manager.cordoned = frozenset({str(tmp_path / "b")})
+    two.log_manager.placement.cordoned = frozenset({str(tmp_path / "b")})
     assert ask(two, tmp_path / "b") is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     two.log_manager.directory_failed(str(tmp_path / "b"))
     assert ask(two, tmp_path / "b") is ErrorCode.KAFKA_STORAGE_ERROR
@@ -123,7 +123,7 @@ def test_the_directory_of_a_partition_to_come_is_remembered(
 
 
 def test_cordoned_directories_take_nothing_new(two: AdminBroker, tmp_path: Path) -> None:
-    two.log_manager.cordoned = frozenset({str(tmp_path / "a")})
+    two.log_manager.placement.cordoned = frozenset({str(tmp_path / "a")})
     two.create("t", 3)
     assert {place(two, index=index) for index in range(3)} == {"b"}
     response = two.call(DescribeLogDirsRequest(topics=None), 5, DescribeLogDirsResponse)

@@ -86,7 +86,7 @@ def storage() -> Storage:
 
 def test_the_checkpoint_is_lowered_before_anything_follows_a_cut(storage: Storage) -> None:
     log = filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     assert storage.on_disk() == {ORDERS: 40}
     log.truncation.truncate_to(17, now_ms=NOW_MS)
     assert storage.on_disk() == {ORDERS: 17}, "the segment was cut after that"
@@ -119,7 +119,7 @@ def test_whatever_follows_a_cut_waits_for_it(
     storage: Storage, follow: Callable[[Log], None]
 ) -> None:
     log = filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.truncate_to(15, now_ms=NOW_MS)
     assert log.durability.blocks_append
     follow(log)
@@ -129,7 +129,7 @@ def test_whatever_follows_a_cut_waits_for_it(
 
 def test_the_lowest_of_several_cuts_counts(storage: Storage) -> None:
     filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     points = storage.environment.checkpoint_claims("/data").recovery_points
     assert points.lower(ORDERS, 17)
     assert points.lower(ORDERS, 30)
@@ -172,7 +172,7 @@ def test_a_flush_after_a_cut_takes_the_place_of_waiting_for_the_disk(storage: St
 
 def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
     log = filled(storage, records=10)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     written = storage.writes_of_checkpoint()
     for each in range(10):
         append(log, b"%d" % each)
@@ -183,7 +183,7 @@ def test_a_cut_above_the_checkpoint_leaves_it(storage: Storage) -> None:
 
 def test_a_log_that_restarts_below_its_checkpoint_lowers_it(storage: Storage) -> None:
     log = filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.truncate_fully_and_start_at(5, now_ms=NOW_MS)
     append(log, b"after")
     assert storage.on_disk() == {ORDERS: 5}
@@ -193,7 +193,7 @@ def test_a_topic_of_the_same_name_does_not_begin_with_the_point_of_the_one_befor
     storage: Storage,
 ) -> None:
     filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     storage.manager.delete(ORDERS, now_ms=NOW_MS)
     log = storage.log(topic_id=TopicId(bytes(range(1, 17))))
     append(log, b"first")
@@ -202,7 +202,7 @@ def test_a_topic_of_the_same_name_does_not_begin_with_the_point_of_the_one_befor
 
 def test_many_cuts_are_settled_by_one_write(storage: Storage) -> None:
     logs = [filled(storage, number) for number in range(30)]
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     written = storage.writes_of_checkpoint()
     synced = len([s for s in storage.steps if s.startswith("sync")])
     for log in logs:
@@ -237,7 +237,7 @@ def test_no_checkpoint_goes_beyond_a_cut_that_is_announced(storage: Storage) -> 
     log.truncation.begin_truncation(17, now_ms=NOW_MS)
     flush(log)
     assert log.recovery_point > 17, "so much is on disk"
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     assert storage.on_disk() == {ORDERS: 17}
 
 
@@ -247,7 +247,7 @@ def test_a_log_that_ends_before_its_checkpoint_lowers_it_before_the_first_append
     """Recovery has cut it, for what was flushed was damaged since."""
     log = filled(storage)
     last = log.segment_base_offsets[-1]
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     storage.files.contents(f"/data/orders-0/{last:020d}.log").data[70] ^= 1
     again = Storage.__new__(Storage)
     again.files, again.steps = storage.files, []
@@ -263,7 +263,7 @@ def test_a_log_that_ends_before_its_checkpoint_lowers_it_before_the_first_append
 def test_what_an_announced_cut_leaves_is_a_whole_log(storage: Storage) -> None:
     """The leader may have changed before it is carried out."""
     log = filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.begin_truncation(17, now_ms=NOW_MS)
     end = log.log_end_offset
     assert 17 < end < 40
@@ -275,12 +275,12 @@ def test_what_an_announced_cut_leaves_is_a_whole_log(storage: Storage) -> None:
 def test_a_cut_that_is_announced_and_never_made_holds_back_no_checkpoint(storage: Storage) -> None:
     """The follower was elected in between, and leads."""
     log = filled(storage)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.begin_truncation(17, now_ms=NOW_MS)
     for each in range(30):
         append(log, b"%d" % each * 30)
     flush(log)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     assert storage.on_disk() == {ORDERS: log.log_end_offset}
 
 
@@ -302,7 +302,7 @@ def idempotent(storage: Storage, records: int) -> Log:
             producer_id=1, producer_epoch=0, base_sequence=each,
         )  # fmt: skip
     flush(log)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     for offset in list(log.producers.snapshots.offsets):
         log.producers.snapshots.remove(offset)
     return log
@@ -323,7 +323,7 @@ def test_a_cut_above_damage_takes_the_recovery_point_back(
             producer_id=1, producer_epoch=0, base_sequence=each,
         )  # fmt: skip
     flush(log)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     assert log.segment_base_offsets == [0]
     damaged(storage, 0, batches=1)
     with pytest.raises(CorruptLogError):
@@ -445,7 +445,7 @@ def test_a_log_that_is_cut_below_its_log_start_keeps_what_follows(storage: Stora
     """A checkpointed log start beyond the log end has all of the log dropped."""
     log = filled(storage)
     log.truncation.increment_log_start_offset(38)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.truncate_to(17, now_ms=NOW_MS)
     append(log, b"after")
     flush(log)
@@ -459,7 +459,7 @@ def test_a_topic_of_the_same_name_does_not_begin_with_the_log_start_of_the_one_b
 ) -> None:
     log = filled(storage)
     log.truncation.increment_log_start_offset(38)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     storage.manager.delete(ORDERS, now_ms=NOW_MS)
     log = storage.log(topic_id=TopicId(bytes(range(1, 17))))
     append(log, b"first")
@@ -497,7 +497,7 @@ def test_a_log_that_was_cut_below_its_high_watermark_does_not_commit_what_follow
     """After an unclean election. What comes in its place is committed when the leader says so."""
     log = filled(storage)
     log.offsets.update_high_watermark(40)
-    storage.manager.checkpoint()
+    storage.manager.checkpoint_plan()()
     log.truncation.truncate_to(17, now_ms=NOW_MS)
     for each in range(23):
         append(log, b"%d" % each, commit=False)

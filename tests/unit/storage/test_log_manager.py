@@ -95,7 +95,7 @@ def test_checkpoints(tmp_path: Path) -> None:
     plan = other.flush_plan()
     assert plan is not None
     plan.run()
-    manager.checkpoint()
+    manager.checkpoint_plan()()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == (
         "0\n2\norders 0 0\nother 1 0\n"
     )
@@ -107,7 +107,7 @@ def test_checkpoints(tmp_path: Path) -> None:
     assert plan is not None
     plan.run()
     log.flushed(plan)
-    manager.checkpoint()
+    manager.checkpoint_plan()()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == (
         "0\n2\norders 0 20\nother 1 0\n"
     )
@@ -306,7 +306,7 @@ def test_a_start_that_failed_gives_the_directory_back_as_it_was(
 ) -> None:
     manager = start(tmp_path)
     append(create(manager), b"a", b"b")
-    manager.checkpoint()
+    manager.checkpoint_plan()()
     if clean:
         manager.close()
     else:
@@ -423,7 +423,7 @@ def test_checkpoints_keep_what_they_say_of_a_log_that_cannot_be_read(tmp_path: P
     manager = start(tmp_path)
     assert manager.has_outdated_checkpoints
     append(create(manager, TopicPartition("good", 0)), b"v")
-    manager.checkpoint()
+    manager.checkpoint_plan()()
     manager.close()
     for name in (*names, "replication-offset-checkpoint"):
         assert "orders 0 7\n" in (tmp_path / name).read_text()

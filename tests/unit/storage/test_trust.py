@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_at_the_start_keeps_what_it_took(tmp_path: Path, boo
     full = str(tmp_path / "full")
     manager = start(LogEnvironment())
     manager.assign_cluster_id("cluster")
-    manager.prefer(T0, full)
+    manager.placement.prefer(T0, full)
     log = manager.get_or_create(T0, TopicId(bytes(16)), TopicConfig(), now_ms=0)
     assert log.log_directory == full
     (Path(log.directory) / f"{0:020}.timeindex").unlink(missing_ok=True)
@@ -256,7 +256,7 @@ def test_a_flush_that_fails_at_the_start_is_remembered(
     bad = str(tmp_path / "bad")
     manager = start(LogEnvironment())
     manager.assign_cluster_id("cluster")
-    manager.prefer(T0, bad)
+    manager.placement.prefer(T0, bad)
     manager.get_or_create(T0, TopicId(bytes(16)), TopicConfig(), now_ms=0)
     write_trust(FILES, manager, 17)
     killed(manager)

@@ -338,7 +338,7 @@ class ReplicaMover:
         log.info("%s has been moved to %s", topic_partition, moved.log_directory)
         outcome = self._offload.run(
             f"move {moved.log_directory}",
-            self._log_manager.sync_plan([left.parent, moved.log_directory]),
+            self._log_manager.future_logs.sync_plan([left.parent, moved.log_directory]),
         )
         outcome.on_done(lambda done: self._remove(left, moved, done))
 

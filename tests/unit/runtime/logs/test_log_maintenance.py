@@ -170,7 +170,7 @@ def test_what_a_kill_left_in_the_checkpoints_of_a_deleted_topic_goes_with_the_st
     append(site.partition(), b"a", b"b", b"c", b"d")
     site.clock.settle()
     delete_records_before(site.partition(), 3)
-    site.log_manager.checkpoint()
+    site.log_manager.checkpoint_plan()()
     upkeep.maintenance.stop()
     site.delete()
     site.restart()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from dataclasses import replace
 
@@ -55,6 +56,46 @@ def values(partition: Partition) -> list[bytes | None]:
             found += [record.value for record in read_records(batch) if record.offset >= offset]
             offset = batch.next_offset
     return found
+
+
+@pytest.mark.parametrize("fails", ["/t-0.", "/t-0/"])
+def test_a_replica_whose_copy_cannot_take_its_place_is_where_it_was(
+    site: LogSite, fails: str
+) -> None:
+    """What is written later would be removed at the next start, with a directory to be deleted."""
+    site.create("t", **SMALL)
+    partition = site.partition()
+    written = fill(partition, 50)
+    was = site.directory_of("t")
+
+    def fail(step: str, path: str) -> None:
+        is_name = fails.endswith("/") or path.endswith("-future")
+        if step == "rename" and path.startswith(other(was) + fails) and is_name:
+            raise OSError(errno.ENOSPC, "no room for a name", path)
+
+    mover_of(site).move(partition, other(was))
+    site.files.hook = fail
+    site.clock.settle()
+    assert site.failed_directories == [other(was)]
+    assert site.partition() is partition
+    written += fill(partition, 50, 50)
+    site.clock.settle()
+    assert values(partition) == written
+    assert partition.log.directory == f"{was}/t-0"
+    site.restart()
+    assert values(site.partition()) == written
+
+
+def test_a_topic_is_deleted_whatever_the_disk_of_a_copy_does(site: LogSite) -> None:
+    site.create("t", **SMALL)
+    was = site.directory_of("t")
+    site.log_manager.begin_move(site.partition().log, other(was), now_ms=site.clock.now_ms())
+    site.files.broken, site.files.below = {"rename"}, other(was)
+    site.delete()
+    assert site.failed_directories == [other(was)]
+    assert site.log_manager.get(T0) is None
+    names = [entry.name for entry in site.files.scan(was) if entry.is_directory]
+    assert [name.endswith("-delete") for name in names] == [True]
 
 
 @pytest.mark.parametrize("how", ["deleted", "reassigned"])

@@ -1235,7 +1235,7 @@ def test_a_follower_is_cut_off_the_loop_and_fetches_when_its_disk_has_it(
     assert plan is not None
     plan.run()
     site[2].partition.log.flushed(plan)
-    site[2].log_manager.checkpoint()
+    site[2].log_manager.checkpoint_plan()()
     site.controller.elect(1, 1, 3)
     produced = [site[1].produce(b"kept %d" % each) for each in range(4)]
     site[2].offload.held = True
