@@ -41,7 +41,7 @@ class LogPlacement:
         ``used`` for each log that there is. A preference counts once.
         """
         preferred = self._preferred.pop(topic_partition, None)
-        if preferred in online:
+        if preferred is not None and preferred in online:
             return preferred
         if len(online) == 1:
             return online[0]

@@ -10,10 +10,13 @@ from typing import TypeVar
 import pytest
 from tests.contracts.metadata_store import MetadataStoreContract, OpenStore
 from tests.unit.keeper.site import LATENCY_MS, TIMEOUT_MS, KeeperSite
+from tests.unit.runtime.coordinator_site import HeldOffload
 
 from millstream.keeper import keeper as keeper_module
 from millstream.keeper import messages
-from millstream.keeper.messages import TooLargeError
+from millstream.keeper.group_commit import GroupCommit
+from millstream.keeper.keeper import Keeper
+from millstream.keeper.messages import OpenSession, TooLargeError, encode_frame
 from millstream.model.deferred import Deferred
 from millstream.model.metadata_store import (
     CLOCK_DRIFT,
@@ -26,6 +29,8 @@ from millstream.model.metadata_store import (
     SetData,
 )
 from millstream.protocol.outgoing import Outgoing
+from millstream.sim.loop import Loop, NodeClock
+from millstream.sqlite.database import Database
 
 T = TypeVar("T")
 
@@ -346,3 +351,29 @@ def test_a_client_that_hangs_up_itself_stops_to_believe(site: KeeperSite) -> Non
     assert one.store.session_id not in (0, before)
     assert one.store.lease_ms > 0
     assert EXPIRED in one.events
+
+
+def test_a_session_whose_client_goes_while_it_is_stored_is_over_at_once(tmp_path: Path) -> None:
+    class Unread:
+        pending_bytes = 0
+
+        def send(self, outgoing: Outgoing) -> None:
+            raise AssertionError("nobody is there")
+
+        def close(self) -> None:
+            raise AssertionError("it is closed")
+
+    failures: list[Exception] = []
+    offload = HeldOffload()
+    store = GroupCommit(offload, tmp_path, on_failed=failures.append)
+    keeper = Keeper(store, NodeClock(Loop(1)), new_secret=bytes)
+    assert keeper.start().done
+    connection = keeper.accept(Unread())
+    offload.held = True
+    frame = encode_frame(1, OpenSession(timeout_ms=3_000)).join()
+    connection.frame_received(memoryview(frame)[4:])
+    connection.closed("the other side closed the connection", by_peer=True)
+    offload.held = False
+    offload.release()
+    assert store.run(Database.sessions).result() == {}
+    assert failures == []

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+from tests.descriptors import open_descriptors
 
 from millstream.net import http_server
 from millstream.net.http_server import HttpAnswer, HttpServer, text_answer
-
-DESCRIPTORS = Path("/proc/self/fd")
 
 
 async def respond(path: str) -> HttpAnswer:
@@ -50,7 +47,6 @@ def test_a_request_is_answered_and_the_connection_closed() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.skipif(not DESCRIPTORS.exists(), reason="descriptors are not listed here")
 @pytest.mark.parametrize("pieces", [1, 2, 1000])
 def test_a_peer_that_reads_nothing_keeps_no_connection(
     monkeypatch: pytest.MonkeyPatch, pieces: int
@@ -70,7 +66,7 @@ def test_a_peer_that_reads_nothing_keeps_no_connection(
         server = HttpServer(asyncio.get_running_loop(), "127.0.0.1", 0, noted)
         await ask(server.port, b"HEAD /1 HTTP/1.1\r\n\r\n")
         await asyncio.sleep(0.05)
-        before = len(os.listdir(DESCRIPTORS))
+        before = len(open_descriptors())
         asked.clear()
         with socket.socket() as peer:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
@@ -80,7 +76,7 @@ def test_a_peer_that_reads_nothing_keeps_no_connection(
             while server._tasks:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.05)
-            assert len(os.listdir(DESCRIPTORS)) <= before + 1, "the peer's own, and no other"
+            assert len(open_descriptors()) <= before + 1, "the peer's own, and no other"
         server.close()
 
     asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import socket
@@ -15,6 +16,7 @@ from tests.unit.net.hand_loop import HandLoop
 
 from millstream.model.deferred import Deferred
 from millstream.model.errors import ProtocolError
+from millstream.net import listener
 from millstream.net.connection import ConnectionPolicy, Served
 from millstream.net.connection_quotas import ConnectionLimits, ConnectionQuotas
 from millstream.net.listener import Listener
@@ -233,6 +235,19 @@ def test_one_address_may_hold_so_many_connections(place: Place) -> None:
     assert place.is_served(place.connect(port, "127.0.0.2"))
     first.close()
     place.loop.turn()
+    assert place.is_served(place.connect(port))
+
+
+def test_a_peer_that_went_before_it_was_served_does_not_count(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")  # as macOS says of a socket that is reset
+
+    port = place.listen(max_connections_per_ip=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(listener, "_prepare", gone)
+        assert place.is_closed(place.connect(port))
     assert place.is_served(place.connect(port))
 
 

@@ -80,3 +80,21 @@ def test_work_of_a_thread_completes_on_the_loop(tmp_path: Path) -> None:
     assert outcomes[1].result()[0].version == 1
     assert told == ["/a", "/a"]
     offload.close()
+
+
+def test_nothing_of_a_batch_counts_that_the_disk_has_no_room_for(tmp_path: Path) -> None:
+    database = Database(tmp_path)
+    database.multi([Create("/a", b"one")])
+    before = database.last_creation_id
+    run = database._connection.execute
+    pages = run("PRAGMA page_count").fetchone()[0]
+    run(f"PRAGMA max_page_count = {pages + 4}")
+    with pytest.raises(StorageError, match="full"), database.batch():
+        database.multi([Create("/b", b"two")])
+        database.multi([Create("/large", bytes(1 << 20))])
+    assert database.last_creation_id == before
+    run("PRAGMA max_page_count = 1000000")
+    with pytest.raises(NoNodeError):
+        database.get("/b")
+    assert [done.creation_id for done in database.multi([Create("/b", b"two")])] == [before + 1]
+    database.close()

@@ -278,6 +278,15 @@ def test_a_directory_whose_marker_stays_is_not_used() -> None:
         manager(files)
 
 
+def test_a_marker_that_was_taken_away_does_not_come_back_with_a_power_loss() -> None:
+    """What was written since would count as closed cleanly, and be looked at by nobody."""
+    for seed in range(20):
+        files = MemoryFileSystem()
+        manager(files).close()
+        manager(files)
+        assert not manager(files.crashed(random.Random(seed))).had_clean_shutdown
+
+
 def test_a_replaced_file_is_the_old_or_the_new_one() -> None:
     files = MemoryFileSystem()
     files.make_directory("/data")

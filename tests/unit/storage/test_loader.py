@@ -295,6 +295,22 @@ def test_output_with_an_unfinished_part_is_thrown_away(tmp_path: Path) -> None:
     assert not [name for name in files_of(tmp_path) if "swap" in name or "cleaned" in name]
 
 
+def test_output_that_was_being_renamed_is_thrown_away(tmp_path: Path) -> None:
+    """Its log has the name of finished output, its indexes have not: nothing was replaced yet."""
+    log = filled(tmp_path)
+    bases, values = log.segment_base_offsets, read_values(log)
+    close(log)
+    swap_in(tmp_path, bases[1], bases[1])
+    directory = tmp_path / "orders-0"
+    for extension in (".index", ".timeindex"):
+        path = directory / f"{bases[1]:020d}{extension}.swap"
+        path.rename(path.with_suffix(".cleaned"))
+    log = reopen(tmp_path)
+    assert log.segment_base_offsets == bases
+    assert read_values(log) == values
+    assert not [name for name in files_of(tmp_path) if "swap" in name or "cleaned" in name]
+
+
 def test_an_interrupted_swap_is_completed(tmp_path: Path) -> None:
     """The old segment's log is renamed already, its indexes are not."""
     log = filled(tmp_path)
