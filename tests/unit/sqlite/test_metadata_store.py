@@ -89,9 +89,14 @@ def test_nothing_of_a_batch_counts_that_the_disk_has_no_room_for(tmp_path: Path)
     run = database._connection.execute
     pages = run("PRAGMA page_count").fetchone()[0]
     run(f"PRAGMA max_page_count = {pages + 4}")
-    with pytest.raises(StorageError, match="full"), database.batch():
-        database.multi([Create("/b", b"two")])
-        database.multi([Create("/large", bytes(1 << 20))])
+
+    def write_both() -> None:
+        with database.batch():
+            database.multi([Create("/b", b"two")])
+            database.multi([Create("/large", bytes(1 << 20))])
+
+    with pytest.raises(StorageError, match="full"):
+        write_both()
     assert database.last_creation_id == before
     run("PRAGMA max_page_count = 1000000")
     with pytest.raises(NoNodeError):

@@ -369,6 +369,21 @@ def test_small_segments_become_one(tmp_path: Path) -> None:
     assert found.offset == 96
 
 
+def test_snapshots_of_segments_that_became_one_go_with_them(tmp_path: Path) -> None:
+    log = create_log(tmp_path, compacted())
+    for n in range(100):
+        put(log, (b"k%d" % (n % 4), b"v" * 50))
+    log.appender.roll(now_ms=NOW_MS)
+    end = clean(log)
+    put(log, (b"z", b"v"))
+    log.appender.roll(now_ms=NOW_MS)
+    assert len([name for name in files_of(tmp_path) if name.endswith(".snapshot")]) > 3
+    clean(log, end)
+    assert log.segment_base_offsets == [0, 101]
+    snapshots = [name for name in files_of(tmp_path) if name.endswith(".snapshot")]
+    assert snapshots == [f"{101:020d}.snapshot"]
+
+
 def test_log_append_time_is_kept(tmp_path: Path) -> None:
     log = create_log(tmp_path, compacted(**{"delete.retention.ms": "1000"}))
     put(log, (b"a", b"1"), (b"b", None), (b"c", b"1"), log_append_time_ms=NOW_MS - 77)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.runtime.log_site import CountingOffload, LogSite, Outcomes, append, read, write
 from tests.unit.runtime.logs.test_log_maintenance import Upkeep
 
+from millstream.model.errors import StorageError
+from millstream.runtime.logs import closed_segments
 from millstream.runtime.logs.closed_segments import LOGS_OF_A_ROUND
 from millstream.runtime.replicas.partition import Partition
 from millstream.storage.checkpoint import parse_offsets
@@ -101,6 +104,30 @@ def test_a_disk_that_fails_is_found_out() -> None:
     assert site.failed_directories == ["/logs"]
     site.clock.advance(5_000)
     assert site.failed_directories == ["/logs"]
+
+
+def test_a_log_that_moved_while_it_waited_is_left_to_the_round_of_its_new_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a disk that fails there would take the directory offline that it came from."""
+    monkeypatch.setattr(closed_segments, "LOGS_OF_A_ROUND", 1)
+    site = LogSite("/one", "/two")
+    site.log_manager.placement.cordoned = frozenset({"/two"})
+    site.create("t", 2, **SMALL)
+    for index in range(2):
+        fill(site, index)
+    failures: list[StorageError] = []
+    flusher = closed_segments.ClosedSegmentFlusher(
+        site.offload, on_flushed=lambda: None, on_storage_error=failures.append
+    )
+    site.offload.held = True
+    flusher.look(site.partitions)
+    first, moved = (site.partition("t", index).log for index in range(2))
+    moved.local.directory.moved("/two", "t-1")
+    site.offload.held = False
+    site.offload.release()
+    assert first.recovery_point > 0
+    assert (moved.recovery_point, failures) == (0, [])
 
 
 def test_a_log_that_was_cut_meanwhile_is_flushed_again() -> None:
