@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 SCRATCH_BYTES: Final = 256 * 1024
 _SINGLE_BYTES: Final = 16 * 1024
 _RECEIVES_AT_ONCE: Final = 4
+_STEPS_AT_ONCE: Final = 16
+"""How many times the scratch may be encrypted before the loop serves others, some milliseconds: a
+peer that reads as fast as this side encrypts always has room for more."""
 _MAX_UNASKED_BYTES: Final = 64 * 1024
 """Bytes of the protocol itself (answers to key updates) that a peer may leave unread."""
 _MAX_BARREN_BYTES: Final = 64 * 1024
@@ -257,9 +260,9 @@ class TlsTransport:
         return self.flush()
 
     def flush(self) -> bool:
-        """Send more of what is kept, see ``Transport``."""
+        """Send more of what is kept, see ``Transport``, a few MiB at a time."""
         try:
-            while True:
+            for _ in range(_STEPS_AT_ONCE):
                 while self._sealed:
                     self._sealed = self._sealed[self._socket.send(self._sealed) :]
                 if not self._chunks:
@@ -267,7 +270,8 @@ class TlsTransport:
                 count = self._gather()
                 self._encrypt(self._scratch[:count])
         except (BlockingIOError, InterruptedError):
-            return False
+            pass
+        return False
 
     def _encrypt(self, data: bytes | bytearray | memoryview) -> None:
         """Make ``data`` the sealed bytes; none must be left of the ones before."""

@@ -369,3 +369,31 @@ def test_an_unread_answer_beyond_the_limit_closes(pair: Pair) -> None:
     pair.wire.send(pair.say(frame(FETCH, b"much")))
     turn(pair.loop)
     assert len(closed) == 1
+
+
+def test_a_peer_that_takes_all_gets_a_few_mib_at_a_time(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop has others to serve than one reader of a large answer."""
+
+    class Greedy:
+        taken = 0
+
+        def send(self, data: memoryview) -> int:
+            self.taken += len(data)
+            return len(data)
+
+    transport, greedy = pair.shake(), Greedy()
+    monkeypatch.setattr(transport, "_socket", greedy)
+    size = 24 << 20
+    turns = 0
+    done = transport.send([bytes(size)])
+    assert greedy.taken < 8 << 20
+    while not done:
+        before = greedy.taken
+        done = transport.flush()
+        assert greedy.taken - before < 8 << 20
+        turns += 1
+    assert turns > 3
+    assert greedy.taken > size
+    monkeypatch.undo()
