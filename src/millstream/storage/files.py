@@ -38,6 +38,8 @@ _PROBE_STEP_BYTES: Final = 256 * 1024
 drops comes in runs of about half of that.
 """
 
+_REMOVALS: Final = 4  # of a directory that is not empty when it was emptied
+
 _STATUS_BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system are."""
 
@@ -353,11 +355,23 @@ class LocalFileSystem:
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory if it is there."""
-        import shutil  # brings compression with it, and most starts remove nothing
-
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+        """Remove a directory if it is there, with what somebody still makes in it meanwhile."""
+        for left in reversed(range(_REMOVALS)):
+            with contextlib.suppress(FileNotFoundError):
+                with self._with_room(lambda: os.scandir(path)) as entries:
+                    found = list(entries)
+                for entry in found:
+                    if entry.is_dir(follow_symlinks=False):
+                        self.remove_tree(entry.path)
+                    else:
+                        self.remove(entry.path)
+                try:
+                    os.rmdir(path)
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY or not left:
+                        raise
+                    continue
+            return
 
     def sync_directory(self, path: str) -> None:
         """Flush a directory; one that was renamed or removed since needs no flush."""

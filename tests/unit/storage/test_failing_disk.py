@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import threading
 from pathlib import Path
@@ -308,6 +309,36 @@ def test_a_replaced_file_is_the_old_or_the_new_one() -> None:
         for seed in range(10):
             left = files.crashed(random.Random(seed))
             assert read_file(left, "/data/x") in (b"old", b"new and longer")
+
+
+@pytest.mark.parametrize("times", [1, 3, 4])
+def test_a_directory_is_removed_with_what_is_made_in_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A copy that is given up may be written to until its thread notices: that is no broken disk,
+    unless it never ends.
+    """
+    directory = tmp_path / "t-0.-delete"
+    (directory / "below").mkdir(parents=True)
+    for name in ("a", "below/b"):
+        (directory / name).write_bytes(b"x")
+    (directory / "elsewhere").symlink_to(tmp_path)
+    rmdir, made = os.rmdir, []
+
+    def remove_late(path: str) -> None:
+        if path == str(directory) and len(made) < times:
+            made.append(path)
+            (directory / "late").write_bytes(b"x")
+        rmdir(path)
+
+    monkeypatch.setattr(os, "rmdir", remove_late)
+    if times == 4:
+        with pytest.raises(OSError, match="not empty"):
+            LocalFileSystem().remove_tree(str(directory))
+        return
+    LocalFileSystem().remove_tree(str(directory))
+    assert not directory.exists()
+    LocalFileSystem().remove_tree(str(directory))
 
 
 def test_short_writes_are_completed(tmp_path: Path) -> None:
