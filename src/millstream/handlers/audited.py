@@ -37,7 +37,7 @@ from millstream.security.audit.event import (
     RequestHead,
 )
 from millstream.security.audit.kinds import BASE_KINDS, EventKind, Outcome, kind_of, kinds_of
-from millstream.security.audit.redaction import request_data
+from millstream.security.audit.redaction import request_data, shortened
 from millstream.security.audit.results import (
     AUTHORIZATION_ERRORS,
     SUCCESS,
@@ -194,20 +194,22 @@ class AuditedContext(RequestContext):
         elif kind is EventKind.MANAGEMENT:
             self._noted[key] = decision()
         else:
-            connection = self.connection
+            connection, client_id = self.connection, self.client_id
+            # What is recorded is cut, and what is counted stays for a while.
+            shown = shortened(name)
             self.audit.repeatable(
                 kind,
                 str(connection.principal),
                 (
                     connection.peer_host,
                     connection.listener,
-                    self.client_id,
+                    None if client_id is None else shortened(client_id),
                     self.api_key,
                     operation,
                     resource,
-                    name,
+                    shown,
                 ),
-                lambda: self._event(kind, key, decision()),
+                lambda: self._event(kind, (operation, resource, shown), decision()),
             )
 
     def settled(self, request: Request, reply: Deferred[Answer]) -> None:
@@ -305,7 +307,8 @@ class AuditedContext(RequestContext):
         )
 
     def _head(self) -> RequestHead:
-        return RequestHead(self.api_key, self.version, self.correlation_id, self.client_id)
+        client_id = None if self.client_id is None else shortened(self.client_id)
+        return RequestHead(self.api_key, self.version, self.correlation_id, client_id)
 
     def _client(self) -> Origin:
         if self._origin is None:

@@ -27,7 +27,7 @@ from millstream.protocol.messages.create_acls import CreateAclsRequest
 from millstream.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from millstream.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from millstream.protocol.messages.init_producer_id import InitProducerIdRequest
-from millstream.protocol.messages.metadata import MetadataRequest
+from millstream.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from millstream.protocol.messages.produce import ProduceRequest, ProduceResponse
 from millstream.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from millstream.security.audit.kinds import BASE_KINDS, CLASSES, EventKind, kind_of
@@ -302,6 +302,26 @@ def test_a_broker_without_an_authorizer_records_what_it_allows(tmp_path: Path) -
                     "noAuthorizer"
                 }
         assert broker.services.authorizer is None
+    finally:
+        broker.stop()
+
+
+def test_what_is_counted_keeps_no_more_of_a_name_than_what_is_recorded(tmp_path: Path) -> None:
+    """Clients choose names, and what is counted stays for the interval: twenty thousand of them."""
+    broker = AuditedBroker(tmp_path, authorizer_class_name="", audit_log_repeat_interval_ms="60000")
+    try:
+        broker.prepare()
+        name = "n" * 30_000
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        for _ in range(2):
+            broker.ask(asked, 9)
+        recorded = [each["authorizationInfo"] for each in broker.records(of=ApiKey.METADATA)]
+        assert name[:512] + "..." in [each["resourceName"] for each in recorded]
+        assert broker.services.audit is not None
+        counted = broker.services.audit._machine._repeats._by_key
+        assert 1 in [each.count for each in counted.values()]
+        assert max(len(str(key)) for key in counted) < 2_000
+        assert max(len(str(each.event)) for each in counted.values()) < 3_000
     finally:
         broker.stop()
 
