@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.model.offsets import NO_TIMESTAMP, LeaderEpoch, Offset
+from millstream.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, HEADER_SIZE
 from millstream.records.record import iter_records
 from millstream.storage.file_records import SCAN_BYTES, BatchPosition, FileRecords
 from millstream.storage.read_ahead import ColdReadError, Preparation
@@ -29,6 +30,12 @@ from millstream.storage.segments import Segments
 
 _WARM_BYTES: Final = 256 * 1024
 """How far the owner's thread searches a log; a longer search continues on another thread."""
+
+_WARM_RECORDS: Final = 2_000
+"""How many records it looks at in one batch, some milliseconds."""
+
+_WARM_COMPRESSED_BYTES: Final = 4_096
+"""How large a compressed batch may be that it opens: its records may take a thousand times that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +183,28 @@ class _LogSearch:
                 batch.position, batch.size + SCAN_BYTES
             ):
                 return False
+            if self._may_hold_it(batch) and self._takes_long(batch):
+                return False
             if self._look_into(batch):
                 break
         return True
 
-    def _look_into(self, batch: BatchPosition) -> bool:
-        timestamp, start_offset = self._timestamp, self._start_offset
-        if batch.max_timestamp < timestamp or batch.last_offset < start_offset:
+    def _may_hold_it(self, batch: BatchPosition) -> bool:
+        return batch.max_timestamp >= self._timestamp and batch.last_offset >= self._start_offset
+
+    def _takes_long(self, batch: BatchPosition) -> bool:
+        """Tell whether to look at the records of a batch is work for another thread."""
+        if batch.last_offset - batch.base_offset >= _WARM_RECORDS:
+            return True
+        if batch.size <= _WARM_COMPRESSED_BYTES:
             return False
+        head = self._records.chunk(batch.position, HEADER_SIZE)
+        return head[ATTRIBUTES_POSITION + 1] & CODEC_MASK != 0
+
+    def _look_into(self, batch: BatchPosition) -> bool:
+        if not self._may_hold_it(batch):
+            return False
+        timestamp, start_offset = self._timestamp, self._start_offset
         for record in iter_records(self._records.batch_at(batch)):
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 self.found = TimestampOffset(record.timestamp, record.offset, batch.leader_epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.unit.storage.support import (
 
 from millstream.config.topic import TopicConfig
 from millstream.model.errors import CorruptLogError, StorageError
+from millstream.records.compression import Codec
 from millstream.storage.environment import LogEnvironment
 from millstream.storage.files import Buffer, File
 from millstream.storage.log import Log, ReadAhead, TimestampLookup, TimestampOffset
@@ -175,6 +177,32 @@ def test_a_long_way_through_a_segment_is_gone_elsewhere(tmp_path: Path) -> None:
     found = owners_part(log, lookup)
     assert isinstance(found, TimestampOffset)
     assert found.offset == 502
+
+
+@pytest.mark.parametrize(
+    ("values", "codec", "is_elsewhere"),
+    [
+        ([b""] * 1_000, Codec.NONE, False),
+        ([b""] * 3_000, Codec.NONE, True),
+        ([bytes(1_000)] * 100, Codec.GZIP, False),
+        ([random.Random(number).randbytes(100) for number in range(100)], Codec.GZIP, True),
+    ],
+)
+def test_a_batch_of_many_records_is_looked_through_elsewhere(
+    tmp_path: Path, values: list[bytes], codec: Codec, is_elsewhere: bool
+) -> None:
+    """Its producer chooses how many records it has, and how much it takes when it is opened."""
+    log = create_log(tmp_path, TopicConfig())
+    times = [NOW_MS] * (len(values) - 1) + [NOW_MS + 1]
+    append(log, *values, timestamps=times, codec=codec)
+    lookup = TimestampLookup(NOW_MS + 1)
+    found = owners_part(log, lookup)
+    assert isinstance(found, ReadAhead) == is_elsewhere
+    if isinstance(found, ReadAhead):
+        found.run()
+        found = owners_part(log, lookup)
+    assert isinstance(found, TimestampOffset)
+    assert found.offset == len(values) - 1
 
 
 # The largest timestamp
