@@ -20,6 +20,7 @@ Each is written whole beside the old one, flushed and renamed. Kafka: ``Checkpoi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -33,6 +34,8 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 
 VERSION: Final = 0
+_LINE: Final = re.compile(r"([^ ]*) (\d{1,10}) (-?\d{1,19})", re.ASCII)
+_MAX_OFFSET: Final = (1 << 63) - 1
 
 
 class CorruptCheckpointError(MillstreamError):
@@ -75,8 +78,8 @@ def parse_offsets(text: str) -> dict[TopicPartition, Offset]:
     """Read the text of an offset checkpoint. Raises CorruptCheckpointError."""
     offsets = {}
     for line in parse_lines(text):
-        fields = line.split(" ")
-        if len(fields) != 3 or not fields[1].isdecimal() or not fields[2].lstrip("-").isdecimal():
+        match = _LINE.fullmatch(line)
+        if match is None or int(match[3]) > _MAX_OFFSET:
             raise CorruptCheckpointError(f"not a topic, partition and offset: {line!r}")
-        offsets[TopicPartition(fields[0], int(fields[1]))] = int(fields[2])
+        offsets[TopicPartition(match[1], int(match[2]))] = int(match[3])
     return offsets

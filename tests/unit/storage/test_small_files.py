@@ -40,7 +40,20 @@ def test_offset_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0\n1\n", "0\n1\na 0\n", "0\n1\na b 5\n", "7\n0\n", "0\n0\na 0 1\n"]
+    "text",
+    [
+        "",
+        "0\n1\n",
+        "0\n1\na 0\n",
+        "0\n1\na b 5\n",
+        "7\n0\n",
+        "0\n0\na 0 1\n",
+        "0\n1\na 0 --5\n",
+        "0\n1\na 0 5 \n",
+        "0\n1\na 0 \u0665\n",
+        f"0\n1\na 0 {2**63}\n",
+        f"0\n1\na 0 {'9' * 5000}\n",
+    ],
 )
 def test_damaged_offset_checkpoints_are_refused(text: str) -> None:
     with pytest.raises(CorruptCheckpointError):
