@@ -1,7 +1,9 @@
 """A small HTTP server for machines that watch this one: GET and HEAD of a few paths, no more.
 
-Answers are written in pieces, between which the loop serves others; a peer that does not read its
-answer, or does not finish its request, is closed after ``TIMEOUT_S``. One request a connection.
+Answers are written in pieces, between which the loop serves others; a peer that does not read a
+piece, or does not finish its request, is closed after ``TIMEOUT_S``, and any peer after
+``CONNECTION_S``: there are few connections, and whoever asks for health needs one. One request a
+connection.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 10.0
+CONNECTION_S: Final = 60.0
 MAX_CONNECTIONS: Final = 16
 _MAX_HEAD_BYTES: Final = 16 * 1024
 _REASONS: Final = {
@@ -102,6 +105,7 @@ class HttpServer:
                 writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends_s = self._loop.time() + CONNECTION_S
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_S)
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
@@ -125,7 +129,8 @@ class HttpServer:
             async for piece in answer.pieces:
                 if piece:
                     writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
-                    await asyncio.wait_for(writer.drain(), TIMEOUT_S)
+                    left_s = ends_s - self._loop.time()
+                    await asyncio.wait_for(writer.drain(), min(TIMEOUT_S, left_s))
             if is_chunked:
                 writer.write(b"0\r\n\r\n")
         await asyncio.wait_for(writer.drain(), TIMEOUT_S)

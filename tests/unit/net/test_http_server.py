@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from tests.descriptors import open_descriptors
@@ -54,17 +55,18 @@ def test_a_peer_that_reads_nothing_keeps_no_connection(
     """Whoever is let go with something still to be sent to him is let go all the same: else each
     would keep a descriptor for as long as he likes.
     """
-    monkeypatch.setattr(http_server, "TIMEOUT_S", 0.1)
 
     async def scenario() -> None:
         asked = asyncio.Event()
 
         async def noted(path: str) -> HttpAnswer:
+            monkeypatch.setattr(http_server, "TIMEOUT_S", 0.1)  # of what it is given to read
             asked.set()
             return await respond(path)
 
         server = HttpServer(asyncio.get_running_loop(), "127.0.0.1", 0, noted)
         await ask(server.port, b"HEAD /1 HTTP/1.1\r\n\r\n")
+        monkeypatch.undo()
         await asyncio.sleep(0.05)
         before = len(open_descriptors())
         asked.clear()
@@ -80,3 +82,29 @@ def test_a_peer_that_reads_nothing_keeps_no_connection(
         server.close()
 
     asyncio.run(scenario())
+
+
+def test_a_peer_that_reads_slowly_keeps_its_connection_for_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixteen of them would keep out whoever asks whether the broker is well."""
+    monkeypatch.setattr(http_server, "CONNECTION_S", 0.2)
+
+    async def endless(path: str) -> HttpAnswer:
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0.01)
+                yield b"piece"
+
+        return HttpAnswer(200, "text/plain", pieces())
+
+    async def scenario() -> None:
+        server = HttpServer(asyncio.get_running_loop(), "127.0.0.1", 0, endless)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        with suppress(ConnectionResetError):
+            assert not (await reader.read()).endswith(b"0\r\n\r\n"), "it is not whole"
+        writer.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
