@@ -197,3 +197,15 @@ def test_few_open_files_are_enough_for_many_segments(tmp_path: Path, limit: int)
     for part in slices:
         assert part.records is not None
         assert header_at(part.records.read()).base_offset <= part.fetch_offset
+
+
+def test_where_a_reader_goes_on_is_forgotten_with_what_is_cut_off(tmp_path: Path) -> None:
+    """The next record at its offset is of another size than what lay before it."""
+    log = create_log(tmp_path)
+    append(log, b"a" * 100)
+    append(log, b"b" * 100)
+    assert [value for _, value in read_values(log)] == [b"a" * 100, b"b" * 100]
+    log.truncation.truncate_to(1, now_ms=NOW_MS)
+    append(log, b"c" * 10)
+    append(log, b"d" * 300)
+    assert read_values(log, 2) == [(2, b"d" * 300)]
