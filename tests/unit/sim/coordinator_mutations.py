@@ -185,7 +185,7 @@ MUTATIONS = (
     CoordinatorMutation(
         "a marker of a coordinator that was replaced is refused",
         takes_markers_of_stale_coordinators,
-        first_seed=30,
+        first_seed=55,
         faults=("late markers",),
     ),
     CoordinatorMutation("InitProducerId bumps the epoch", gives_the_same_epoch_again),
