@@ -339,12 +339,14 @@ def run(
     observers: Sequence[LoadObserver] = (),
 ) -> None:
     """Run a load with progress on the terminal and a summary at the end."""
+    from millstream.cli.load_waiting import load_waiting
     from millstream.spark.lakehouse.jobs import run_load
     from millstream.spark.lakehouse.reject_limit import in_words
 
     should_stop = StopRequest()
     started = time.monotonic()
-    with LoadProgress(str(settings.table), follow=settings.follow, as_json=as_json) as progress:
+    shown = LoadProgress(str(settings.table), follow=settings.follow, as_json=as_json)
+    with shown as progress, load_waiting():
         run_load(
             settings,
             make_session=None if engine is Engine.LOCAL else lambda: open_session(master),

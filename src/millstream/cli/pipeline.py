@@ -148,15 +148,18 @@ class _Pipeline:
         return self.should_stop.exit_code if self._interrupted else 0
 
     def run(self) -> None:
+        from millstream.cli.load_waiting import load_waiting
+
         threads = [
             threading.Thread(target=self._load, args=(name, settings), name=name)
             for name, settings in self._loads.items()
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(0.2)
+        with load_waiting():
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
         if self._session is not None:
             self._session.stop()
 

@@ -9,10 +9,12 @@ thread at a time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
+from weakref import WeakSet
 
 from millstream.client.blocking_loop import BlockingLoop
 from millstream.client.closing import Closing
@@ -30,6 +32,22 @@ from millstream.protocol.messages.metadata import (
 
 T = TypeVar("T")
 
+_open: Final[WeakSet[Cluster]] = WeakSet()
+"""The clusters of this process that are not closed."""
+_opening: Final = threading.Lock()
+
+
+def out_of_reach() -> list[Address] | None:
+    """Return the brokers that clusters of this process cannot connect to, while it is tried; None
+    if no cluster knows, because none is open, or none has connected yet. From any thread.
+    """
+    with _opening:
+        found = list(_open)
+    away = {address for each in found for address in each.unreachable()}
+    if away or any(each.is_connected for each in found):
+        return sorted(away, key=str)
+    return None
+
 
 class Cluster(Closing):
     """Connections and metadata of one cluster; a context manager that closes them.
@@ -44,6 +62,9 @@ class Cluster(Closing):
         self._connections: dict[Address, Connection] = {}
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, _Known] = {}
+        self._failing: dict[Address, None] = {}
+        with _opening:
+            _open.add(self)
 
     @classmethod
     def at(cls, bootstrap_servers: str, *, client_id: str = "millstream") -> Cluster:
@@ -126,9 +147,12 @@ class Cluster(Closing):
         known = [broker.address for broker in self._brokers.values()]
         for address in dict.fromkeys([*known, *self.settings.bootstrap_servers]):
             try:
-                return self._connect(address)
+                found = self._connect(address)
             except ConnectionFailedError as error:
                 failures.append(error)
+            else:
+                self._failing.clear()  # nobody waits for those that were tried before it
+                return found
         raise failures[-1]
 
     def connection_to(self, broker_id: int) -> Connection:
@@ -165,8 +189,23 @@ class Cluster(Closing):
     def _connect(self, address: Address) -> Connection:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = self._connections[address] = Connection(address, self.settings, self._loop)
+            try:
+                connection = Connection(address, self.settings, self._loop)
+            except ConnectionFailedError:
+                self._failing[address] = None
+                raise
+            self._connections[address] = connection
+        self._failing.pop(address, None)
         return connection
+
+    @property
+    def is_connected(self) -> bool:
+        """True while a connection is open. From any thread."""
+        return any(each.is_open for each in list(self._connections.values()))
+
+    def unreachable(self) -> list[Address]:
+        """Return the brokers that cannot be connected to, while it is tried. From any thread."""
+        return list(self._failing)
 
     # --- trying again ----------------------------------------------------------------------------
 
@@ -177,16 +216,22 @@ class Cluster(Closing):
         the cached leaders are dropped in between.
         """
         deadline = time.monotonic() + self.settings.request_timeout_ms / 1000
+        has_failed = False
         while True:
             reached = bool(self._connections)
             try:
-                return operation()
+                done = operation()
             except ConnectionFailedError:
                 if not reached or time.monotonic() > deadline:
                     raise
             except KafkaError as error:
                 if error.error not in TRANSIENT or time.monotonic() > deadline:
                     raise
+            else:
+                if has_failed:  # and not where this is a step of what goes on failing
+                    self._failing.clear()
+                return done
+            has_failed = True
             self.forget()
             time.sleep(self.settings.retry_backoff_ms / 1000)
 
@@ -194,6 +239,9 @@ class Cluster(Closing):
 
     def close(self) -> None:
         """Close every connection."""
+        with _opening:
+            _open.discard(self)
+        self._failing.clear()
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

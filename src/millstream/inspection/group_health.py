@@ -5,6 +5,7 @@ What several looks tell together is in :mod:`millstream.inspection.group_changes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +25,8 @@ _ASSIGNORS: Final = {
 """What Apache Kafka's clients and brokers bring along."""
 _REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
 _CONSUMERS: Final = frozenset({"", "consumer"})
+_OF_A_LOAD: Final = re.compile(r"millstream-.+-[0-9a-f]{8}")
+"""The groups that loads show their progress in, unless they are told another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +110,26 @@ def _watch(sight: GroupSight) -> str:
     return f"millstream doctor group {quoted(sight.name)} --watch 30s"
 
 
+def _is_of_a_load(described: GroupDescription) -> bool:
+    """Tell whether a group has the name of a load's, and offsets that no member committed."""
+    is_alone = not described.members and not described.protocol_type
+    return is_alone and _OF_A_LOAD.fullmatch(described.group) is not None
+
+
 def _state(sight: GroupSight) -> Iterator[Finding]:
     described = sight.description
     waiting = sum(sight.lag.values())
-    if not described.members:
+    if _is_of_a_load(described):
+        if waiting:
+            yield Finding(
+                Severity.NOTE,
+                sight.name,
+                f"The group shows how far a load is: {counted(waiting, 'record')} wait to be "
+                "loaded. A load is no member; if it does not run, start it again, and it goes on "
+                "where its table ends.",
+                f"millstream group describe {quoted(sight.name)}",
+            )
+    elif not described.members:
         topics = sorted({each.topic for each in sight.committed})
         topic = quoted(topics[0]) if topics else "TOPIC"
         yield Finding(

@@ -113,7 +113,9 @@ def _min_insync_replicas(sight: SettingsSight) -> Iterator[Finding]:
     def least(each: TopicSettings) -> int:
         return each.number("min.insync.replicas", 1)
 
-    above = _having(sight, lambda each: least(each) > each.replicas, internal=True)
+    # One broker cannot keep two replicas, and it takes its own topics' setting as what there is.
+    internal = len(sight.brokers) > 1
+    above = _having(sight, lambda each: least(each) > each.replicas, internal=internal)
     if above:
         replicas = sight.topics[above[0]].replicas
         yield Finding(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tests.broker_process import BrokerProcess
@@ -59,3 +60,44 @@ def test_the_exit_code_tells_whether_the_end_was_reached(
     assert "Traceback" not in said
     found = main(["audit", site.topic, f"parquet:{tmp_path}/t", "-b", site.bootstrap])
     assert found == 0  # what is there is whole
+
+
+def test_a_load_that_follows_tells_whom_it_waits_for(tmp_path: Path) -> None:
+    """And in the pauses between its attempts it does not claim that they are back."""
+    with BrokerProcess(tmp_path / "broker") as broker:
+        site = TopicSite(broker.bootstrap, "followed", tmp_path)
+        site.create(1)
+        site.write(0, [b"before"])
+        words = ["load", site.topic, "--to", f"parquet:{tmp_path}/t", "--engine", "local"]
+        words += ["--follow", "--freshness", "200ms", "--group", "", "-b", site.bootstrap]
+        words += ["--option", "kafka.request.timeout.ms=2000"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "millstream.cli.main", *words],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as load:
+            try:
+                assert load.stderr is not None
+                assert load.stderr.readline().startswith("batch 1: 1 rows")
+                broker.kill()
+                told = until(load.stderr, "the load restarts in 4 s")
+                waiting = f"millstream: waiting for {broker.bootstrap} since "
+                assert [line for line in told if line.startswith(waiting)]
+                assert not [line for line in told if "going on" in line]
+                broker.start()
+                told = until(load.stderr, "millstream: going on after ")
+                site.write(0, [b"after"])
+                assert until(load.stderr, "batch 2: 1 rows")
+            finally:
+                load.send_signal(signal.SIGINT)
+                load.wait(60)
+
+
+def until(lines: IO[str], beginning: str) -> list[str]:
+    """Read lines up to the one that begins so."""
+    told = []
+    for line in lines:
+        told.append(line)
+        if line.startswith(beginning):
+            return told
+    raise AssertionError(told)

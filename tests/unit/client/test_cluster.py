@@ -10,12 +10,12 @@ import pytest
 from tests.unit.client.scripted_broker import TOPIC, CutConnectionError, Interceptor, ScriptedBroker
 
 from millstream.client import cluster as cluster_module
-from millstream.client.cluster import Cluster
+from millstream.client.cluster import Cluster, out_of_reach
 from millstream.client.errors import ConnectionFailedError, TimedOutError, UnsupportedVersionError
 from millstream.client.fetch import Fetcher, FetchSettings
 from millstream.client.metadata import Metadata, Partition, read_metadata
 from millstream.client.offsets import EARLIEST, LATEST, end_offsets
-from millstream.client.settings import ClientSettings, parse_bootstrap_servers
+from millstream.client.settings import Address, ClientSettings, parse_bootstrap_servers
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
 from millstream.protocol.message import Request, Response
@@ -98,6 +98,37 @@ def test_a_peer_that_speaks_another_protocol() -> None:
 def test_a_second_bootstrap_server_is_asked_when_the_first_is_gone(broker: ScriptedBroker) -> None:
     with cluster_of(f"127.0.0.1:1,{broker.bootstrap}") as cluster:
         assert cluster.topic(TOPIC).name == TOPIC
+
+
+def test_brokers_that_are_tried_in_vain_are_known_to_who_watches(broker: ScriptedBroker) -> None:
+    """As a command does that tells who it waits for, from a thread of its own."""
+    assert out_of_reach() is None
+    with cluster_of(broker.bootstrap) as cluster:
+        assert out_of_reach() is None  # nothing was tried yet
+        cluster.metadata()
+        assert out_of_reach() == []
+        seen: list[list[Address] | None] = []
+        with socket.create_server(("127.0.0.1", 0)) as gone:
+            away = Address(*gone.getsockname())
+        left = 3
+
+        def ask() -> str:
+            nonlocal left
+            left -= 1
+            cluster.retrying(lambda: None)  # a step that succeeds says nothing of the others
+            seen.append(out_of_reach())
+            cluster._connect(away if left else parse_bootstrap_servers(broker.bootstrap)[0])
+            return "done"
+
+        assert cluster.retrying(ask) == "done"
+        assert seen == [[], [away], [away]]
+        assert out_of_reach() == []
+        with cluster_of(str(away)) as other:
+            with pytest.raises(ConnectionFailedError):
+                other.metadata()
+            assert out_of_reach() == other.unreachable() == [away]
+        assert out_of_reach() == []
+    assert out_of_reach() is None
 
 
 def test_an_unknown_topic_is_told_at_once(broker: ScriptedBroker) -> None:

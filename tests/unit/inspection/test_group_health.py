@@ -15,6 +15,9 @@ from millstream.client.doctor import Severity
 from millstream.inspection.group_changes import judge_changes
 from millstream.inspection.group_health import GroupSight, PendingCommits, judge_group
 from millstream.model.topic import TopicPartition
+from millstream.spark.lakehouse.settings import LoadSettings
+from millstream.spark.lakehouse.table import TableName
+from millstream.spark.locations.location import as_location
 
 P0: Final = TopicPartition("t", 0)
 P1: Final = TopicPartition("t", 1)
@@ -238,6 +241,32 @@ def test_a_group_that_is_well() -> None:
 )
 def test_each_finding(changed: dict[str, Any], severity: Severity, says: str, mends: str) -> None:
     the_one(judge_group(replace(WELL, **changed)), severity, says, mends)
+
+
+def of_a_load(**changed: Any) -> GroupSight:
+    settings = LoadSettings(
+        source={"subscribe": "t"}, table=TableName("delta", as_location("/data/my table"))
+    )
+    group = described(group=settings.group, state="Empty", protocol_type="", assignor="")
+    return replace(WELL, description=group, **changed)
+
+
+def test_the_group_of_a_load_needs_no_member() -> None:
+    assert judge_group(of_a_load()) == []
+
+
+def test_the_group_of_a_load_that_is_behind() -> None:
+    sight = of_a_load(committed={P0: 3, P1: 10})
+    says = "how far a load is: 7 records wait"
+    found = the_one(judge_group(sight), Severity.NOTE, says, "group describe 'millstream-my table-")
+    assert "consume" not in found.remedy
+    assert "no members" not in found.sentence
+
+
+def test_a_group_of_consumers_with_the_name_of_a_load_is_one_of_consumers() -> None:
+    group = described(group="millstream-t-0123abcd", state="Empty")
+    sight = replace(WELL, description=group, committed={P0: 3, P1: 10})
+    the_one(judge_group(sight), Severity.RISK, "no members", "consume t")
 
 
 def test_a_transaction_that_concerns_other_groups_is_not_told_of() -> None:

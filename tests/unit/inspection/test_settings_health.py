@@ -238,3 +238,15 @@ def test_each_finding(changed: dict[str, Any], severity: Severity, says: str, me
 )
 def test_listeners_that_are_not_open_to_the_world(listeners: str) -> None:
     assert judge_settings(replace(WELL, **brokers(listeners=listeners))) == []
+
+
+@pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
+def test_the_internal_topics_of_one_broker_have_what_they_can_have(name: str) -> None:
+    made = topic(1, min_insync_replicas="2")["topics"]["t"]
+    alone = replace(WELL, topics={name: made}, brokers={1: settings()})
+    assert [each.severity for each in judge_settings(alone)] == [Severity.NOTE]
+    says = f"{name}: it is above the number of replicas"
+    three = replace(WELL, topics={name: made})
+    the_one(judge_settings(three), Severity.RISK, says, f"alter {name} -c")
+    own = replace(WELL, topics={"t": made}, brokers={1: settings()})
+    the_one(judge_settings(own), Severity.RISK, "t: it is above", "alter t -c")
