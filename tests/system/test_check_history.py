@@ -77,8 +77,12 @@ def checked(
         ]
     )
     report: dict[str, Any] = json.loads(file.read_text())
-    summary = capsys.readouterr().out
-    assert (tmp_path / "report.json.txt").read_text() == summary
+    said = capsys.readouterr()
+    rows = [line.split("\t") for line in said.out.splitlines()]
+    assert {row[0]: row[1] for row in rows}["acknowledged"] == str(report["acknowledged"])
+    assert [row[4] for row in rows if row[0] == "fault"] == [steered.command] * steered.times
+    summary = (tmp_path / "report.json.txt").read_text()
+    assert summary.splitlines()[-1] == said.err.splitlines()[-1]
     assert report["ok"] is (code == 0)
     assert steered.times >= 1
     assert len(report["faults"]) == steered.times

@@ -51,7 +51,7 @@ def test_aborted_and_open_transactions_are_no_rows(broker: BrokerProcess, tmp_pa
         producer.abort_transaction()
 
     file = tmp_path / "paid.csv"
-    words = [count, "-b", broker.bootstrap, "--output", "csv", str(file), "-X", "client.id=c"]
+    words = [count, "-b", broker.bootstrap, "--csv", "--output", str(file), "-X", "client.id=c"]
     done = subprocess.run(
         [sys.executable, "-m", "millstream.cli.main", "sql", *words],
         capture_output=True,

@@ -25,6 +25,7 @@ from millstream.cli.failures import (
     is_tellable,
     sentence,
 )
+from millstream.cli.full_disks import is_of_standard_output, name_standard_output
 
 _GROUPS: Final = (
     "topic",
@@ -98,6 +99,7 @@ them takes longer than most commands run; a test compares it with what they say 
 
 _COMPLETION: Final = "_MILLSTREAM_COMPLETE"
 """Set by a shell that wants words completed."""
+_OF_COMPLETION: Final = frozenset({"--install-completion", "--show-completion"})
 
 
 def build(words: Sequence[str]) -> typer.Typer:
@@ -223,15 +225,12 @@ def run(words: Sequence[str]) -> int:
     SystemExit with 143 when SIGTERM came: what a command has begun is brought to an end first.
     """
     _open_what_is_closed()
+    name_standard_output()
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(TERMINATED))
     asks_nothing = not words or (len(words) == 1 and words[0] in _GROUPS)
     try:
-        code = _command(words).main(
-            [*words, "--help"] if asks_nothing else list(words),
-            prog_name="millstream",
-            standalone_mode=False,
-        )
+        code = _carry_out([*words, "--help"] if asks_nothing else list(words), words)
         sys.stdout.flush()
     except UsageError as error:
         complain(_usage_sentence(error, words))
@@ -246,11 +245,26 @@ def run(words: Sequence[str]) -> int:
     except Exception as error:
         if not is_tellable(error):
             raise  # a fault of ours: where it happened is of help
+        if isinstance(error, OSError) and is_of_standard_output(error):
+            _closed_pipe()
         complain(sentence(error))
         return FAILED
     if asks_nothing:
         return WRONG_USAGE
     return code if isinstance(code, int) else 0
+
+
+def _carry_out(words: list[str], typed: Sequence[str]) -> object:
+    """Run the command that was typed; return what it returns."""
+    first = words[0].partition("=")[0]
+    if first in _OF_COMPLETION and not {"-h", "--help"}.intersection(words):
+        # Typer's own options take no name of a shell: they would pass over it.
+        from millstream.cli.completion import set_up_completion
+
+        set_up_completion(words)
+        return 0
+    command = _command(typed)
+    return command.main(words, prog_name="millstream", standalone_mode=False)
 
 
 def _command(words: Sequence[str]) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from millstream.cli.failures import CommandFailedError
+from millstream.cli.full_disks import naming
 
 if TYPE_CHECKING:
     from millstream.security.certificates import Authority, Certificate
@@ -141,5 +142,5 @@ def _write(path: Path, data: bytes, *, secret: bool = False) -> None:
         raise CommandFailedError(f"{path} already exists") from None
     except OSError as error:
         raise CommandFailedError(f"{path} cannot be written: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
+    with naming(path), os.fdopen(descriptor, "wb") as file:
         file.write(data)

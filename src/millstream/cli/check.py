@@ -20,8 +20,9 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import settings_of
 from millstream.cli.failures import FAILED, complain
+from millstream.cli.full_disks import naming
 from millstream.cli.interruption import repeated_signals_ignored
-from millstream.cli.output import print_json
+from millstream.cli.output import is_for_a_person, print_cells, print_json, print_note
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import AdminSettings, ProducerSettings
 
@@ -106,7 +107,7 @@ def history(
 
     """
     from millstream.history.report import as_json as json_of
-    from millstream.history.report import as_text
+    from millstream.history.report import as_rows, as_text, verdict
     from millstream.history.run import Plan, run
 
     if acks not in _ACKS:
@@ -138,12 +139,20 @@ def history(
     lines = list(as_text(result))
     if report is not None:
         text = json.dumps(json_of(result), indent=2, ensure_ascii=False)
-        report.write_text(text + "\n", encoding="utf-8")
-        report.with_name(f"{report.name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        with naming(report):
+            report.write_text(text + "\n", encoding="utf-8")
+        summary = report.with_name(f"{report.name}.txt")
+        with naming(summary):
+            summary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if as_json:
         print_json(json_of(result))
-    else:
+    elif is_for_a_person():
         print("\n".join(lines))
+    else:
+        for row in as_rows(result):
+            print_cells(row)
+        for line in verdict(result):
+            print_note(line)
     if result.anomalies:
         raise typer.Exit(FAILED)
 

@@ -8,13 +8,21 @@ they stand before the word. One that does not answer completes nothing.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from millstream.cli.arguments import UsageError
+from millstream.cli.failures import CommandFailedError
+from millstream.cli.output import print_done
 
 if TYPE_CHECKING:
     from millstream.client import Admin
 
+_VARIABLE: Final = "_MILLSTREAM_COMPLETE"
+_PROGRAM: Final = "millstream"
+_SHELLS: Final = ("bash", "zsh", "fish", "powershell", "pwsh")
 _WORDS: Final = ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")
 """Variables in which a shell gives what was typed: bash the last, the others the first."""
 _PATIENCE: Final = "2s"
@@ -43,6 +51,40 @@ def typed_words(environment: Mapping[str, str]) -> list[str]:
         return shlex.split(typed)[1:]
     except ValueError:  # within a quotation
         return typed.split()[1:]
+
+
+def set_up_completion(words: Sequence[str]) -> None:
+    """Do what one of OPTIONS asks for, which stands first; the shell behind it is the one that runs
+    the command if none is named. UsageError for one that has no completion.
+    """
+    option, _, given = words[0].partition("=")
+    shell, *more = [*filter(None, [given]), *words[1:]] or [_running_shell() or ""]
+    if more:
+        raise UsageError(f"{option} takes one shell, not also {more[0]!r}")
+    if not shell:
+        raise UsageError(f"cannot tell which shell this is; name it: {option} {_SHELLS[0]}")
+    if shell not in _SHELLS:
+        raise UsageError(f"there is no completion for {shell!r}; shells: {', '.join(_SHELLS)}")
+    from typer._completion_shared import get_completion_script, install
+
+    if option == "--show-completion":
+        print(get_completion_script(prog_name=_PROGRAM, complete_var=_VARIABLE, shell=shell))
+        return
+    try:
+        _, path = install(shell=shell, prog_name=_PROGRAM, complete_var=_VARIABLE)
+    except subprocess.CalledProcessError as error:  # of PowerShell, which is asked for its profile
+        raise CommandFailedError(f"{shell} ended with exit code {error.returncode}") from None
+    print_done(
+        f"{shell} completion installed in {path}; it works in shells that are started from now on",
+        *("installed", shell, str(path)),
+    )
+
+
+def _running_shell() -> str | None:
+    """Return the name of the shell that runs this process."""
+    from typer._completion_shared import _get_shell_name
+
+    return _get_shell_name()
 
 
 def add_completion(command: Any) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.client_options import registry_settings
-from millstream.cli.load import FormatName
+from millstream.cli.load_arguments import FormatName
 from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.cli.table_arguments import (
     AppId,

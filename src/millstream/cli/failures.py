@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from millstream.cli.full_disks import room
 from millstream.model.errors import ErrorCode, KafkaError, MillstreamError
 
 FAILED: Final = 1
@@ -81,7 +82,7 @@ def sentence(error: Exception) -> str:
             text += f" (see millstream acl check {_user()} OPERATION {_WHERE[error.error]})"
     elif isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
-        text = place + error.strerror
+        text = f"{place}{error.strerror}{room(error)}"
     elif _is_of_spark(error):
         lines = str(error).strip().splitlines()
         text = lines[0] if lines else type(error).__name__

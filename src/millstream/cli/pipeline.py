@@ -12,14 +12,8 @@ import typer
 
 from millstream.cli.arguments import AsJson
 from millstream.cli.failures import FAILED, sentence
-from millstream.cli.load import (
-    Engine,
-    LineageTo,
-    MetricsHost,
-    MetricsPort,
-    StopRequest,
-    watched,
-)
+from millstream.cli.load import StopRequest, watched
+from millstream.cli.load_arguments import Engine, LineageTo, MetricsHost, MetricsPort
 from millstream.cli.output import print_json, print_rows
 from millstream.model.errors import ConfigError
 

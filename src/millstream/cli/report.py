@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from millstream.cli.full_disks import naming
 from millstream.cli.load import open_session
 from millstream.cli.output import counted, print_note, print_rows
 from millstream.cli.table_arguments import StorageOptions, TableArgument, existing_table
@@ -47,5 +48,6 @@ def report(
         f"{figures.median_session_hits:g}"
     )
     if html is not None:
-        html.write_text(page(figures, title), encoding="utf-8")
+        with naming(html):
+            html.write_text(page(figures, title), encoding="utf-8")
         print_note(f"written to {html}")

@@ -11,6 +11,7 @@ import typer
 from millstream.cli.arguments import (
     DEFAULT_BOOTSTRAP,
     Bootstrap,
+    UsageError,
     bootstrap_servers,
     duration_ms,
     key_values,
@@ -44,11 +45,20 @@ _TopicFormats: TypeAlias = Annotated[
     ),
 ]
 _Output: TypeAlias = Annotated[
-    tuple[str, str] | None,
+    str | None,
     typer.Option(
-        metavar="FORMAT FILE",
-        help="Write json (one object per line), csv or parquet to a file; - is standard output.",
+        "--output",
+        metavar="FILE",
+        help="Write to a file, which appears when it is whole; - is standard output. Its ending "
+        "(.json, .jsonl, .csv, .parquet) says in which format, or one of the three options below.",
     ),
+]
+_AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+_AsCsv: TypeAlias = Annotated[
+    bool, typer.Option("--csv", help="Print CSV, the first line with the names of the columns.")
+]
+_AsParquet: TypeAlias = Annotated[
+    bool, typer.Option("--parquet", help="Write Parquet, to a file or into a pipe.")
 ]
 
 
@@ -82,13 +92,19 @@ _Lateness: TypeAlias = Annotated[
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="SELECT…", help="Tables are topics.")],
+    query: Annotated[
+        str,
+        typer.Argument(metavar="SELECT…", help="Tables are topics; - reads standard input."),
+    ],
     log_dir: _LogDirs = None,
     form: _Form = "auto",
     format_option: _FormatOptions = None,
     schema: _Schema = None,
     topic_format: _TopicFormats = None,
     output: _Output = None,
+    as_json: _AsJson = False,
+    as_csv: _AsCsv = False,
+    as_parquet: _AsParquet = False,
     max_rejects: _MaxRejects = "5%",
     lateness: _Lateness = None,
     schema_registry: SchemaRegistry = None,
@@ -101,14 +117,12 @@ def sql(
     _timestamp, _key and _headers. Conditions on partition, offset and time limit what is read;
     EXPLAIN SELECT … shows the limits, EXPLAIN ANALYZE SELECT … what was read.
     """
-    from millstream.cli.sql_output import print_result
-    from millstream.query.engine import FILE_FORMATS, Query
+    from millstream.cli.sql_output import chosen_output, print_result
+    from millstream.query.engine import Query
     from millstream.query.entry import query_settings, rejected, source_options
 
     is_cold = log_dir is not None and bootstrap == DEFAULT_BOOTSTRAP
-    if output is not None and output[0] not in FILE_FORMATS:
-        formats_text = ", ".join(FILE_FORMATS)
-        raise typer.BadParameter(f"--output: a file is one of {formats_text}, not {output[0]!r}")
+    written = chosen_output(output, {"json": as_json, "csv": as_csv, "parquet": as_parquet})
     lateness_ms = None if lateness is None else duration_ms(lateness, "--lateness")
     try:
         source = source_options(
@@ -131,9 +145,9 @@ def sql(
         )
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
-    with Query(query, settings) as running:
-        if output is not None:
-            running.write(output[1], output[0])
+    with Query(_text(query), settings) as running:
+        if written is not None:
+            running.write(written.path, written.format)
         elif running.is_explained:
             _, batches = running.run()
             print(next(batches)["explain"][0])
@@ -145,3 +159,13 @@ def sql(
                     complain(f"{name} was read as {table.format.name} (--format says otherwise)")
         for sentence in rejected(running):
             complain(sentence)
+
+
+def _text(query: str) -> str:
+    """Return the query, which may come from standard input."""
+    if query != "-":
+        return query
+    text = sys.stdin.read()
+    if not text.strip():
+        raise UsageError("- reads the query from standard input, which is empty")
+    return text

@@ -29,6 +29,7 @@ from millstream.cli.arguments import (
 )
 from millstream.cli.client_options import given_settings
 from millstream.cli.failures import CommandFailedError
+from millstream.cli.full_disks import naming
 from millstream.cli.output import Row, counted, print_done, print_json, print_note, print_rows
 from millstream.client import Admin
 from millstream.client.core.admin.tokens import DelegationToken
@@ -214,7 +215,7 @@ def _new_file(path: Path) -> Iterator[TextIO]:
     except FileExistsError:
         raise CommandFailedError(f"{path} already exists") from None
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with naming(path), os.fdopen(descriptor, "w", encoding="utf-8") as file:
             yield file
     except BaseException:
         path.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from millstream.history.checker import Kind
 from millstream.history.run import Result
@@ -67,6 +67,46 @@ def as_json(result: Result) -> dict[str, object]:
     }
 
 
+Row: TypeAlias = tuple[str | int | float | bool | None, ...]
+
+
+def as_rows(result: Result) -> Iterator[Row]:
+    """Yield rows for a script, whose first cell says what a row is about: figures with their names
+    in JSON, faults (began, ended, exit code, command), kinds of anomalies with their number, and
+    examples of them.
+    """
+    plan, counts = result.plan, result.counts
+    yield "topic", result.topic
+    yield "seconds", result.seconds
+    yield "sent", result.sent
+    yield "acknowledged", result.acknowledged
+    yield "refused_or_aborted", result.refused
+    yield "unknown", result.unknown
+    yield "read", result.read
+    yield "duplicates", result.duplicates
+    if plan.is_transactional:
+        yield "transactions_committed", result.committed
+        yield "transactions_aborted", result.aborted
+    yield "longest_gap_seconds", result.longest_gap_s
+    for each in result.faults:
+        yield "fault", each.began_s, each.ended_s, each.exit_code, each.command
+    for kind in Kind:
+        if counts[kind]:
+            yield "anomaly", kind.value, counts[kind]
+            found = [one.text for one in result.anomalies if one.kind is kind]
+            yield from (("example", kind.value, text) for text in found[:_EXAMPLES])
+
+
+def verdict(result: Result) -> Iterator[str]:
+    """Yield the last lines of a summary."""
+    if not result.anomalies:
+        yield "no anomaly"
+        return
+    yield f"{len(result.anomalies):,} anomalies"
+    if result.plan.acks != "all" and result.counts[Kind.LOST]:
+        yield f"acks={result.plan.acks} promises nothing once the leader is gone"
+
+
 def as_text(result: Result) -> Iterator[str]:
     """Yield the lines of a summary."""
     plan, counts = result.plan, result.counts
@@ -92,9 +132,4 @@ def as_text(result: Result) -> Iterator[str]:
             yield f"{counts[kind_]:,} {told}"
             for text in [one.text for one in result.anomalies if one.kind is kind_][:3]:
                 yield f"    {text}"
-    if result.anomalies:
-        yield f"{len(result.anomalies):,} anomalies"
-        if plan.acks != "all" and counts[Kind.LOST]:
-            yield f"acks={plan.acks} promises nothing once the leader is gone"
-    else:
-        yield "no anomaly"
+    yield from verdict(result)

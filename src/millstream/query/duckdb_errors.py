@@ -1,8 +1,12 @@
-"""DuckDB's errors as one sentence that names what there is."""
+"""DuckDB's errors as one sentence that names what there is, or as the error of the system that they
+tell of.
+"""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -18,6 +22,21 @@ _NO_COLUMN: Final = re.compile(
 _DOTTED: Final = re.compile(
     r'Table with name "(?P<name>[^"]+)" does not exist because (?:schema|catalog) '
 )
+_OF_A_FILE: Final = re.compile(
+    r"""(?:Could not|Cannot|Failed to) [a-z ]*file \\?"(?P<path>[^"\n]*?)\\?"[^:"\n]*: """
+    r"""(?P<why>[A-Z][A-Za-z ]+)"""
+)
+"""As it is told, or within the JSON that DuckDB makes of it where it writes on other threads."""
+_NUMBERS: Final = {os.strerror(number): number for number in errno.errorcode}
+
+
+def error_of_a_file(error: Exception) -> OSError | None:
+    """Return the error of the system that DuckDB met with a file, if that is what it tells of."""
+    found = _OF_A_FILE.search(str(error))
+    number = None if found is None else _NUMBERS.get(found["why"].strip())
+    if found is None or number is None:
+        return None
+    return OSError(number, os.strerror(number), found["path"])
 
 
 def sentence_of(error: Exception, tables: Mapping[str, TopicTable]) -> str:

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 import duckdb
 import pyarrow as pa
 
-from millstream.query.duckdb_errors import sentence_of
+from millstream.query.duckdb_errors import error_of_a_file, sentence_of
 from millstream.query.report import describe
 from millstream.query.settings import QueryError, QuerySettings
 from millstream.query.table_names import read_statement, table_names
@@ -129,6 +129,10 @@ class Query:
         try:
             self._retried(lambda: self._copy(str(part), form))
             part.replace(target)
+        except OSError as error:
+            if error.filename == str(part):
+                error.filename = path
+            raise
         finally:
             with suppress(FileNotFoundError):
                 part.unlink()
@@ -198,6 +202,9 @@ class Query:
                     raise table.failure from None
             if "interrupted" in str(error).lower():
                 raise KeyboardInterrupt from None
+            of_a_file = error_of_a_file(error)
+            if of_a_file is not None:
+                raise of_a_file from None
             # Where rows are streamed, pyarrow has an OSError with DuckDB's text.
             if isinstance(error, duckdb.Error | OSError):
                 raise QueryError(sentence_of(error, self.tables)) from None

@@ -182,7 +182,7 @@ def test_a_query_reads_records_with_their_own_schemas(
         settings={"schema.registry.url": registry.url},
     )
     assert rows.to_pylist() == expected
-    words = ["sql", query, "-b", site.bootstrap, "--format", "avro", "--output", "json", "-"]
+    words = ["sql", query, "-b", site.bootstrap, "--format", "avro", "--json"]
     assert main([*words, "--format-option", "key=avro", "--schema-registry", registry.url]) == 0
     said = capfd.readouterr()
     assert [json.loads(line) for line in said.out.splitlines()] == expected

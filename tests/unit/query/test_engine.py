@@ -212,7 +212,7 @@ def test_results_go_to_files_and_replace_files_alone(logs: Path, tmp_path: Path)
 def test_a_file_that_is_standard_output_keeps_what_it_has(
     logs: Path, tmp_path: Path, form: str
 ) -> None:
-    """As in `(echo; millstream sql … --output csv -; echo) > file`."""
+    """As in `(echo; millstream sql … --csv; echo) > file`."""
     path = tmp_path / "all"
     program = Path(sys.executable).with_name("millstream")
     command = [program, "sql", "--log-dir", logs]
@@ -221,9 +221,7 @@ def test_a_file_that_is_standard_output_keeps_what_it_has(
     with path.open("w") as out:
         out.write("before\n")
         out.flush()
-        subprocess.run(
-            [*command, query, "--output", form, "-"], stdout=out, env=without, check=True
-        )
+        subprocess.run([*command, query, f"--{form}"], stdout=out, env=without, check=True)
         out.seek(0, os.SEEK_END)
         out.write("after\n")
     rows = {"json": '{"path":"/0"}', "csv": "path\n/0"}[form]

@@ -18,6 +18,7 @@ from millstream.model.errors import ConfigError, MillstreamError
 from millstream.schemas.schema import RegistryAwayError, RegistryRefusedError
 from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.fan_out import FanOut, FanOutError
+from millstream.spark.lakehouse.full_disk import of_a_full_disk
 from millstream.spark.lakehouse.landing import Landed, Landing, UnreadableRecordError, land_on_spark
 from millstream.spark.lakehouse.landing_ahead import inherit_nothing
 from millstream.spark.lakehouse.ledger import RecreatedTopicError
@@ -161,10 +162,10 @@ def run_load(
 
     A table named with ``{topic}`` is a table for each topic, all loaded by one job. Without
     ``make_session`` everything runs in this process; ``give_back`` is called with a session that is
-    not needed any more or is dead. Raises FATAL errors at once, and the last error when there is no
-    progress in five attempts; with ``follow`` and once the load has begun, not for errors that pass
-    by themselves (:func:`may_pass`): brokers that are unreachable for an hour do not end it, and a
-    broker that refuses the load does. ``observers`` are told how it goes.
+    not needed any more or is dead. Raises FATAL errors and FullDiskError at once, and the last
+    error when there is no progress in five attempts; with ``follow`` and once the load has begun,
+    not for errors that pass by themselves (:func:`may_pass`): brokers that are unreachable for an
+    hour do not end it, and a broker that refuses the load does. ``observers`` are told how it goes.
     """
     runner = None if make_session is None else SparkRunner(make_session, give_back)
     watching = LoadObservers(observers)
@@ -223,6 +224,7 @@ class _Attempts:
         should_stop: Callable[[], bool],
     ) -> None:
         self._follows = settings.follow
+        self._table = settings.table
         self._on_batch = on_batch
         self._should_stop = should_stop
         self._failures = 0
@@ -243,6 +245,9 @@ class _Attempts:
 
     def failed(self, error: Exception) -> float:
         """Return the seconds until the next attempt; raise the error after the last one."""
+        no_room = of_a_full_disk(error, self._table)
+        if no_room is not None:
+            raise no_room from error
         self._failures += 1
         is_patient = self._follows and self._has_begun and may_pass(error)
         is_enough = not is_patient and self._failures >= _ATTEMPTS_WITHOUT_PROGRESS

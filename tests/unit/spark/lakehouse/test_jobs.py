@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from millstream.client.errors import (
 )
 from millstream.model.errors import ErrorCode, MillstreamError
 from millstream.spark.lakehouse import jobs
+from millstream.spark.lakehouse.full_disk import FullDiskError
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import ConcurrentLoadError, TableName
 from millstream.spark.locations.location import StoreError
@@ -116,3 +119,25 @@ def test_a_path_that_the_system_refuses_is_not_tried_again(
     with pytest.raises(type(error)):
         jobs.run_load(settings)
     assert starts == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left"),
+        OSError(errno.EDQUOT, "Disk quota exceeded", "/x/y"),
+        RuntimeError("Generic LocalFileSystem error: No space left on device (os error 28)"),
+        RuntimeError("PythonException: OSError: [Errno 28] No space left on device"),
+    ],
+)
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_full_disk_is_told_at_once(
+    error: Exception, follow: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    with pytest.raises(FullDiskError) as raised:
+        run(error, monkeypatch, tmp_path, follow=follow)
+    said = str(raised.value)
+    assert re.match(r"(No space left on device|Disk quota exceeded): /", said)
+    # A quota is one of the disk of the file that was to be written.
+    assert "/x/y has " in said if "quota" in said else f"{tmp_path}/t has " in said
+    assert " free" in said
