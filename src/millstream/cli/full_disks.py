@@ -94,7 +94,9 @@ def room(error: OSError) -> str:
         return ""
     place = error.filename
     if is_of_standard_output(error):
-        place = place.removeprefix(f"{_STANDARD_OUTPUT} (").removesuffix(")")
+        place = place.removeprefix(_STANDARD_OUTPUT).removeprefix(" (").removesuffix(")")
+        if not place:
+            return ""
     try:
         if stat.S_ISCHR(os.stat(place).st_mode):
             return ""

@@ -33,6 +33,7 @@ T = TypeVar("T")
 RESULT_ROWS: Final = 16_384
 """Rows in one batch of a result."""
 FILE_FORMATS: Final = ("json", "csv", "parquet")
+_STANDARD_OUTPUT: Final = "/dev/stdout"
 _RESULT: Final = "millstream_result"
 
 
@@ -121,7 +122,13 @@ class Query:
             sys.stdout.buffer.flush()
             return
         if path == "-" or _is_stream(Path(path)):
-            self._retried(lambda: self._copy("/dev/stdout" if path == "-" else path, form))
+            place = _STANDARD_OUTPUT if path == "-" else path
+            try:
+                self._retried(lambda: self._copy(place, form))
+            except OSError as error:
+                if error.filename == _STANDARD_OUTPUT:
+                    error.filename = "standard output"
+                raise
             return
         # A link is followed: what it points to is replaced, and not the link.
         target = Path(os.path.realpath(path))

@@ -34,6 +34,8 @@ def test_other_errors_do_not_speak_of_room(tmp_path: Path) -> None:
     error = OSError(errno.EACCES, "Permission denied", str(tmp_path))
     assert sentence(error) == f"{tmp_path}: Permission denied"
     assert sentence(full()) == "No space left on device"
+    # Where the system does not tell which file that is, none must be looked for.
+    assert sentence(full("standard output")) == "standard output: No space left on device"
     assert free_text(tmp_path).endswith(" free)")
 
 

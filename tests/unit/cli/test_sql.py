@@ -149,6 +149,21 @@ def test_a_reader_that_leaves_early_is_no_error_to_tell(logs: str) -> None:
             assert (running.stderr.read(), running.wait(60)) == (b"", 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_standard_output_that_is_full_is_named(logs: str) -> None:
+    words = ["sql", "SELECT 1", "--json", "--log-dir", logs]
+    with open("/dev/full", "w") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "millstream.cli.main", *words],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    said = "millstream: standard output: No space left on device\n"
+    assert (done.stderr, done.returncode) == (said, 1)
+
+
 def test_a_terminal_gets_a_table_of_the_first_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
