@@ -33,6 +33,10 @@ _FORMAT: Final = "-f FORMAT chooses what is printed, for example -f '%T %k %s\\n
 
 _SAID_HERE: Final[Mapping[str, str]] = {
     "--add-config": "--config KEY=VALUE, or millstream config",
+    "--all-groups": "millstream group list, and describe with the names",
+    "--all-topics": "without --topic it is all topics of the group",
+    "--allow-principal": "--principal User:NAME",
+    "--deny-principal": "--deny --principal User:NAME",
     "--broker-list": "-b names the brokers",
     "--consumer-property": _CLIENT_SETTING,
     "--consumer.config": _SETTINGS_FILE,

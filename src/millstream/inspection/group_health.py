@@ -167,14 +167,41 @@ def _state(sight: GroupSight) -> Iterator[Finding]:
             )
 
 
+def _position_of_a_load(
+    place: TopicPartition, offset: Offset, start: Offset | None, end: Offset | None
+) -> Iterator[Finding]:
+    """Judge where a load is. It goes on where its table ends, so resetting the group is no help."""
+    load = f"millstream load {quoted(place.topic)} --to"
+    if end is not None and offset > end:
+        yield Finding(
+            Severity.BROKEN,
+            str(place),
+            f"A load is at offset {offset}, beyond the end {end}: the topic was deleted and created"
+            " again, or records were lost. It refuses to go on; load the topic into another table.",
+            f"{load} NEW_TABLE",
+        )
+    elif start is not None and offset < start:
+        yield Finding(
+            Severity.RISK,
+            str(place),
+            f"A load is at offset {offset}, before the start {start}: "
+            f"{counted(start - offset, 'record')} were deleted before it read them. It refuses to "
+            "go on unless it may leave them out.",
+            f"{load} TABLE --option failOnDataLoss=false",
+        )
+
+
 def _offsets(sight: GroupSight) -> Iterator[Finding]:
     reset = f"millstream group reset-offsets {quoted(sight.name)}"
+    is_of_a_load = _is_of_a_load(sight.description)
     for each, offset in sorted(sight.committed.items()):
         if each.topic in sight.partitions and sight.partitions[each.topic] is None:
             continue
         topic = quoted(f"{each.topic}:{each.partition}")
         end, start = sight.ends.get(each), sight.starts.get(each)
-        if end is not None and offset > end:
+        if is_of_a_load:
+            yield from _position_of_a_load(each, offset, start, end)
+        elif end is not None and offset > end:
             yield Finding(
                 Severity.BROKEN,
                 str(each),

@@ -23,6 +23,8 @@ from millstream.cli.main import main
         ("-L", "kcat's -L is millstream cluster describe, and topic list"),
         ("produce t --producer-property acks=1", "-X NAME=VALUE"),
         ("group reset-offsets g --to-earliest", "--to takes earliest"),
+        ("group reset-offsets g --all-topics", "without --topic it is all topics of the group"),
+        ("acl add --allow-principal User:ann", "--principal User:NAME"),
     ],
 )
 def test_what_to_write_in_its_place(

@@ -263,6 +263,31 @@ def test_the_group_of_a_load_that_is_behind() -> None:
     assert "no members" not in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("changed", "severity", "says", "mends"),
+    [
+        (
+            {"committed": {P0: 12, P1: 10}},
+            Severity.BROKEN,
+            "A load is at offset 12, beyond the end 10",
+            "load t --to NEW_TABLE",
+        ),
+        (
+            {"starts": {P0: 0, P1: 14}, "ends": {P0: 10, P1: 14}, "stable": {P0: 10, P1: 14}},
+            Severity.RISK,
+            "A load is at offset 10, before the start 14: 4 records were deleted",
+            "load t --to TABLE --option failOnDataLoss=false",
+        ),
+    ],
+)
+def test_resetting_the_group_of_a_load_is_not_advised(
+    changed: dict[str, Any], severity: Severity, says: str, mends: str
+) -> None:
+    found = judge_group(of_a_load(**changed))
+    the_one(found, severity, says, mends)
+    assert not [each for each in found if "reset-offsets" in each.remedy]
+
+
 def test_a_group_of_consumers_with_the_name_of_a_load_is_one_of_consumers() -> None:
     group = described(group="millstream-t-0123abcd", state="Empty")
     sight = replace(WELL, description=group, committed={P0: 3, P1: 10})
