@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.broker_process import BrokerProcess
+from tests.interop.go.program import BUILD_TIMEOUT_S, TIMEOUT_S, GoProgram, built
 from tests.waiting import wait_until
 
 from millstream.client import Admin, Consumer, Producer, TopicPartition
@@ -17,9 +17,6 @@ from millstream.client.core.admin.configs import Change, Resource, ResourceType
 from millstream.client.core.admin.topics import NewTopic
 
 HERE = Path(__file__).parent
-SOURCES = ("main.go", "go.mod", "go.sum")
-BUILD_TIMEOUT_S = 400
-TIMEOUT_S = 150
 PARTITIONS = 3
 
 pytestmark = [
@@ -30,61 +27,11 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("go") is None, reason="Go is not on the path"),
 ]
 
-Line = list[str]
-
-
-class FranzGo:
-    """The program of ``main.go``, built."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def start(self, mode: str, broker: BrokerProcess, **settings: object) -> subprocess.Popen[str]:
-        words = [f"{name}={value}" for name, value in settings.items()]
-        return subprocess.Popen(
-            [str(self._path), mode, broker.bootstrap, *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, mode: str, broker: BrokerProcess, **settings: object) -> list[Line]:
-        """Run it to its end and return its lines, split into words."""
-        return self.finish(self.start(mode, broker, **settings))
-
-    @staticmethod
-    def finish(process: subprocess.Popen[str]) -> list[Line]:
-        try:
-            output, errors = process.communicate(timeout=TIMEOUT_S)
-        finally:
-            process.kill()
-        assert process.returncode == 0, errors
-        return [line.split() for line in output.splitlines()]
-
 
 @pytest.fixture(scope="module")
-def franz_go(tmp_path_factory: pytest.TempPathFactory) -> FranzGo:
-    """The program, built in a directory of its own; skips where its modules cannot be had."""
-    directory = tmp_path_factory.mktemp("franz-go")
-    for name in SOURCES:
-        shutil.copy(HERE / name, directory)
-
-    def go(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["go", *words],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-
-    fetched = go("mod", "download")
-    if fetched.returncode != 0:
-        pytest.skip(f"the modules of franz-go cannot be had: {fetched.stderr[-300:]}")
-    built = go("build", "-o", "franz-go", ".")
-    assert built.returncode == 0, built.stderr
-    return FranzGo(directory / "franz-go")
+def franz_go(tmp_path_factory: pytest.TempPathFactory) -> GoProgram:
+    """The program of ``main.go``."""
+    return built(HERE, tmp_path_factory.mktemp("franz-go"))
 
 
 @pytest.fixture
@@ -124,7 +71,7 @@ def values(broker: BrokerProcess, topic: str, *, committed: bool = True) -> Coun
     return found
 
 
-def test_an_idempotent_producer(franz_go: FranzGo, broker: BrokerProcess, topic: str) -> None:
+def test_an_idempotent_producer(franz_go: GoProgram, broker: BrokerProcess, topic: str) -> None:
     lines = franz_go.run(
         "produce", broker, topic=topic, count=3_000, prefix="v", partitions=PARTITIONS
     )
@@ -133,7 +80,7 @@ def test_an_idempotent_producer(franz_go: FranzGo, broker: BrokerProcess, topic:
     assert values(broker, topic) == Counter(f"v{number}" for number in range(3_000))
 
 
-def test_transactions(franz_go: FranzGo, broker: BrokerProcess, topic: str) -> None:
+def test_transactions(franz_go: GoProgram, broker: BrokerProcess, topic: str) -> None:
     """Every third one is aborted; franz-go's own committed reader and ours see the others."""
     lines = franz_go.run(
         "transact", broker, topic=topic, count=600, size=20, id=topic, partitions=PARTITIONS
@@ -162,7 +109,7 @@ def test_transactions(franz_go: FranzGo, broker: BrokerProcess, topic: str) -> N
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_two_members_of_a_group(
-    franz_go: FranzGo, broker: BrokerProcess, topic: str, protocol: str
+    franz_go: GoProgram, broker: BrokerProcess, topic: str, protocol: str
 ) -> None:
     """One reads a part and leaves, the next goes on: nothing is lost and nothing comes twice."""
     fill(broker, topic, 900)
@@ -178,7 +125,7 @@ def test_two_members_of_a_group(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_in_one_group_with_our_member(
-    franz_go: FranzGo, broker: BrokerProcess, topic: str, protocol: str
+    franz_go: GoProgram, broker: BrokerProcess, topic: str, protocol: str
 ) -> None:
     """The coordinator, or the leader, divides the partitions among both."""
     settings = {"group_protocol": "consumer", "group_remote_assignor": "range"}
@@ -220,7 +167,7 @@ def test_in_one_group_with_our_member(
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_copy_transform_write(
-    franz_go: FranzGo,
+    franz_go: GoProgram,
     broker: BrokerProcess,
     topic: str,
     new_topic: Callable[[], str],
@@ -247,7 +194,7 @@ def test_copy_transform_write(
     assert [each.offset for each in offsets.values()] == [share] * PARTITIONS
 
 
-def test_a_share_group(franz_go: FranzGo, broker: BrokerProcess, topic: str) -> None:
+def test_a_share_group(franz_go: GoProgram, broker: BrokerProcess, topic: str) -> None:
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
         change = Change("share.auto.offset.reset", "earliest")
         admin.incremental_alter_configs({Resource(ResourceType.GROUP, topic): [change]}).get_all()
