@@ -11,10 +11,9 @@ import argparse
 import itertools
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from millstream.spark.lakehouse.batches import BatchReport
 from millstream.spark.lakehouse.jobs import run_load
 from millstream.spark.lakehouse.settings import LoadSettings
 from millstream.spark.lakehouse.table import KINDS, TableName
+from millstream.spark.locations.location import as_location
 
 TOPIC: Final = "many-commits"
 VALUE_BYTES: Final = 1_000
@@ -52,23 +52,23 @@ class Cost:
 
 
 class Meter:
-    """Measures a load while it commits."""
+    """Measures a load while it commits; ``tell`` is called with each result."""
 
-    def __init__(self, at: Sequence[int], directory: Path) -> None:
-        self.costs: list[Cost] = []
-        self._at = at
+    def __init__(self, at: Sequence[int], directory: Path, tell: Callable[[Cost], None]) -> None:
+        self._at = sorted(at)
+        self._tell = tell
         self._directory = directory
         self._times = [(time.monotonic(), time.process_time())]
 
     def on_batch(self, report: BatchReport) -> None:
         """Take the times of a commit."""
         self._times.append((time.monotonic(), time.process_time()))
-        if report.batch - 1 in self._at:  # the first one has the starting offsets alone
-            self.costs.append(self._cost(report.batch - 1))
+        if self._at and report.batch > self._at[0]:  # the first one has the starting offsets alone
+            self._tell(self._cost(self._at.pop(0)))
 
     def has_all(self) -> bool:
         """Tell the load when to stop."""
-        return len(self.costs) == len(self._at)
+        return not self._at
 
     def _cost(self, commits: int) -> Cost:
         last = self._times[-LAST - 1 :]
@@ -101,10 +101,12 @@ def fill(bootstrap: str, records: int) -> None:
     append_batches(bootstrap, ((TopicPartition(TOPIC, 0), batch) for _ in range(records)))
 
 
-def measure(bootstrap: str, kind: str, directory: Path, at: Sequence[int]) -> list[Cost]:
-    """Load one record for each commit; return the costs at these numbers of commits."""
-    path = directory / "table"
-    meter = Meter(at, path)
+def measure(
+    bootstrap: str, kind: str, directory: Path, at: Sequence[int], tell: Callable[[Cost], None]
+) -> None:
+    """Load one record for each commit; tell the costs at these numbers of commits."""
+    path = as_location(directory / "table")
+    meter = Meter(at, directory / "table", tell)
     settings = LoadSettings(
         source={"kafka.bootstrap.servers": bootstrap, "subscribe": TOPIC},
         table=TableName(kind, path),
@@ -112,7 +114,6 @@ def measure(bootstrap: str, kind: str, directory: Path, at: Sequence[int]) -> li
         group_id="",
     )
     run_load(settings, on_batch=meter.on_batch, should_stop=meter.has_all)
-    return meter.costs
 
 
 def main() -> None:
@@ -121,16 +122,20 @@ def main() -> None:
     parser.add_argument("--commits", type=int, nargs="+", default=[200, 1_000, 3_000])
     parser.add_argument("--kind", choices=KINDS, default="iceberg")
     chosen = parser.parse_args()
+
+    def tell(cost: Cost) -> None:
+        print(
+            f"{chosen.kind}, {cost.commits:,} commits: {cost.wall_ms:.0f} ms each "
+            f"({cost.cpu_ms:.0f} ms of CPU), {cost.rss_bytes / 1e6:.0f} MB of memory, "
+            f"{cost.metadata_bytes / 1e6:.1f} MB beside the data",
+            flush=True,
+        )
+
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         broker = stack.enter_context(BrokerProcess(home / "broker"))
         fill(broker.bootstrap, max(chosen.commits) + LAST)
-        for each in measure(broker.bootstrap, chosen.kind, home, chosen.commits):
-            sys.stdout.write(
-                f"{chosen.kind}, {each.commits:,} commits: {each.wall_ms:.0f} ms each "
-                f"({each.cpu_ms:.0f} ms of CPU), {each.rss_bytes / 1e6:.0f} MB of memory, "
-                f"{each.metadata_bytes / 1e6:.1f} MB beside the data\n"
-            )
+        measure(broker.bootstrap, chosen.kind, home, chosen.commits, tell)
 
 
 if __name__ == "__main__":

@@ -355,7 +355,12 @@ def test_older_states_of_iceberg_are_forgotten(site: TopicSite) -> None:
         own_catalog(site.settings.table.path) as catalog,
         catalog.load_table("millstream.iceberg").transaction() as transaction,
     ):
-        transaction.set_properties({"write.metadata.previous-versions-max": "2"})
+        transaction.set_properties(
+            {
+                "write.metadata.previous-versions-max": "2",
+                "write.metadata.delete-after-commit.enabled": "false",
+            }
+        )
     for number in range(1, 6):
         site.write(0, [b"%d" % number])
         site.load()

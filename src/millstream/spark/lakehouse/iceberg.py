@@ -23,7 +23,6 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DoubleType, LongType, TimestamptzType
 
@@ -49,6 +48,12 @@ from millstream.spark.lakehouse.iceberg_partitions import (
     split_of,
 )
 from millstream.spark.lakehouse.iceberg_rules import check_required
+from millstream.spark.lakehouse.iceberg_snapshots import (
+    APP_ID,
+    OneCopyTransaction,
+    forget_some,
+    was_set_back,
+)
 from millstream.spark.lakehouse.iceberg_upkeep import IcebergUpkeep
 from millstream.spark.lakehouse.sorting import SortField
 from millstream.spark.lakehouse.stored_ledger import (
@@ -85,7 +90,8 @@ logging.getLogger("pyiceberg.io.pyarrow").addFilter(
 )
 
 _ATTEMPTS: Final = 5
-_APP_ID: Final = "millstream.app-id"
+_OWN_PROPERTIES: Final = {TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true"}
+"""Of tables that a load makes: the metadata of each of thousands of commits is large."""
 _SCHEME: Final = "file://"
 _ICEBERG_TYPES: Final = {
     pa.int64(): LongType(),
@@ -157,7 +163,7 @@ class IcebergTableFiles:
                 self._identifier,
                 schema=layout.schema,
                 location=file_uri(self._home.path),
-                properties=dict(layout.properties),
+                properties={**_OWN_PROPERTIES, **layout.properties},
             ) as transaction:
                 if layout.event_time is not None:
                     with transaction.update_spec() as spec:
@@ -216,7 +222,7 @@ class IcebergTableFiles:
             target = path.with_name(f"{path.stem}-{secrets.token_hex(4)}{SUFFIX}")
             rewrite_file(path, target, widened, deleted=deleted.get(name, ()))
             new.append(file_uri(target))
-        with table.transaction() as transaction:
+        with OneCopyTransaction(table) as transaction:
             with transaction.update_schema(allow_incompatible_changes=True) as update:
                 for field in widened:
                     kind = _ICEBERG_TYPES.get(field.type)
@@ -237,13 +243,7 @@ class IcebergTableFiles:
 
     def was_set_back(self, app_id: str) -> bool:
         """See :class:`Table`."""
-        table = self._load()
-        snapshots = {each.snapshot_id: each for each in table.snapshots()}
-        own = [each.sequence_number or 0 for each in snapshots.values() if _is_of(each, app_id)]
-        present = table.current_snapshot()
-        while present is not None and not _is_of(present, app_id):
-            present = snapshots.get(present.parent_snapshot_id or -1)
-        return bool(own) and (present is None or (present.sequence_number or 0) < max(own))
+        return was_set_back(self._load(), app_id)
 
     def commit(
         self,
@@ -260,9 +260,10 @@ class IcebergTableFiles:
             self._check_ledger(table, app_id, entries, expected)
             # Behind the ledger: who has committed has removed the files of those who were late.
             check_written(self.staging_directory, files)
-            with table.transaction() as transaction:
+            with OneCopyTransaction(table) as transaction:
+                forget_some(transaction)
                 if paths:
-                    append(transaction, paths, table.io, properties={_APP_ID: app_id})
+                    append(transaction, paths, table.io, properties={APP_ID: app_id})
                 _set_ledger(transaction, table, app_id, entries)
 
         self._repeated(put)
@@ -299,10 +300,11 @@ class IcebergTableFiles:
             if _state(table) != change.base:
                 raise MovedOnError(f"{self.name} has changed since snapshot {change.base}")
             check_written(self.staging_directory, change.added)
-            with table.transaction() as transaction:
+            with OneCopyTransaction(table) as transaction:
+                forget_some(transaction)
                 map_names(transaction)
                 if gone or paths:
-                    with overwrite(transaction, {_APP_ID: app_id}) as update:
+                    with overwrite(transaction, {APP_ID: app_id}) as update:
                         for task in self._scan(table) if gone else ():
                             if plain_uri(task.file.file_path) in gone:
                                 update.delete_data_file(task.file)
@@ -402,7 +404,7 @@ class IcebergTableFiles:
 
         def cut(table: Table) -> None:
             self._check_ledger(table, app_id, entries, expected)
-            with table.transaction() as transaction:
+            with OneCopyTransaction(table) as transaction:
                 if positions:
                     transaction.delete(gone)
                 _set_ledger(transaction, table, app_id, entries)
@@ -443,7 +445,7 @@ class IcebergTableFiles:
         present = {plain_uri(each.file.file_path): deletes_of(each) for each in self._scan(table)}
         if any(present.get(uri) != deletes for uri, deletes in old.items()):
             return False
-        with table.transaction() as transaction, overwrite(transaction) as update:
+        with OneCopyTransaction(table) as transaction, overwrite(transaction) as update:
             for task in self._scan(table):
                 if plain_uri(task.file.file_path) in old:
                     update.delete_data_file(task.file)
@@ -476,10 +478,6 @@ class IcebergTableFiles:
 def _state(table: Table) -> str:
     snapshot = table.current_snapshot()
     return "none" if snapshot is None else str(snapshot.snapshot_id)
-
-
-def _is_of(snapshot: Snapshot, app_id: str) -> bool:
-    return snapshot.summary is not None and snapshot.summary.get(_APP_ID) == app_id
 
 
 def _set_ledger(

@@ -24,6 +24,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table import _parquet_files_to_data_files as describe_files
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
 from pyiceberg.table.update.spec import UpdateSpec
 from pyiceberg.transforms import TimeTransform, parse_transform
 from pyiceberg.typedef import Record
@@ -85,12 +86,13 @@ def append(
     """Add files to a table, as ``Transaction.add_files`` does."""
     map_names(transaction)
     update = transaction.update_snapshot(snapshot_properties=properties)
+    # By default, as in Iceberg's own library: the list of manifests is written anew at each commit.
     merges = property_as_bool(
-        transaction.table_metadata.properties,
-        TableProperties.MANIFEST_MERGE_ENABLED,
-        TableProperties.MANIFEST_MERGE_ENABLED_DEFAULT,
+        transaction.table_metadata.properties, TableProperties.MANIFEST_MERGE_ENABLED, True
     )
     with update.merge_append() if merges else update.fast_append() as snapshot:
+        if isinstance(snapshot, _MergeAppendFiles):
+            snapshot._merge_enabled = True
         for file in describe(transaction.table_metadata, uris, io):
             snapshot.append_data_file(file)
 
