@@ -54,3 +54,10 @@ def test_a_dead_letter_of_a_record_that_was_accepted_or_is_not_there_or_is_anoth
     (problem,) = judged(DeadLetter(0, 1, TOO_OFTEN, "x"), accepted=accepted)
     assert "another value than b" in problem
     assert judged(DeadLetter(5, 7, REJECTED, None), accepted=accepted) == [], "deleted meanwhile"
+
+
+def test_a_record_that_was_accepted_and_rejected_is_right_either_way() -> None:
+    """The second acknowledgement was passed over: the record lay below the start offset."""
+    both = {(0, 1)}
+    assert judged(accepted={(0, 0), *both}, rejected=both) == []
+    assert judged(DeadLetter(0, 1, REJECTED, "b"), accepted={(0, 0), *both}, rejected=both) == []
