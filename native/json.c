@@ -6,6 +6,7 @@
  * whoever reads the lines may count on one row for each. */
 #include "binary_in.h"
 #include "json_scan.h"
+#include "sorted_names.h"
 
 #define MOST_DEEP 64
 
@@ -24,31 +25,23 @@ typedef struct {
     int64_t compared; /* names, to find columns */
 } wanted_fields;
 
-/* Whether a name is that of a column: below 0 where it stands before it, above 0 behind. */
-MS_INLINE int compare_names(wanted_fields *fields, int64_t column, const uint8_t *name,
-                            int64_t length) {
-    const ms_json_columns *columns = fields->columns;
-    int64_t start = columns->offsets[column], own = columns->offsets[column + 1] - start;
-    fields->compared++;
-    if (length != own) return length < own ? -1 : 1;
-    return memcmp(name, columns->names + start, (size_t)length);
+MS_INLINE name_text name_of_column(const void *columns_, int64_t column) {
+    const ms_json_columns *columns = columns_;
+    int64_t start = columns->offsets[column];
+    return (name_text){columns->names + start, columns->offsets[column + 1] - start};
 }
 
 /* The column of a name, mostly the one behind the last; -1 where there is none. */
 static int64_t column_of(wanted_fields *fields, const uint8_t *name, int64_t length) {
-    int64_t low = 0, high = fields->columns->count - 1;
-    if (fields->next > high) fields->next = 0;
-    if (high >= 0 && !compare_names(fields, fields->next, name, length)) return fields->next;
-    while (low <= high) {
-        int64_t middle = (low + high) / 2, column = fields->columns->sorted[middle];
-        int found = compare_names(fields, column, name, length);
-        if (!found) return column;
-        if (found < 0)
-            high = middle - 1;
-        else
-            low = middle + 1;
+    const ms_json_columns *columns = fields->columns;
+    name_text wanted = {name, length};
+    if (fields->next >= columns->count) fields->next = 0;
+    if (columns->count) {
+        fields->compared++;
+        if (!compare_names(wanted, name_of_column(columns, fields->next))) return fields->next;
     }
-    return -1;
+    return find_name(columns->sorted, columns->count, name_of_column, columns, wanted,
+                     &fields->compared);
 }
 
 /* What the column of this name takes; everything where there is none. */

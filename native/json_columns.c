@@ -1,12 +1,13 @@
 /* JSON objects into Arrow columns. */
 #include "json_columns.h"
 
+#include "json_numbers.h"
 #include "json_text.h"
 #include "json_time.h"
 #include "rows_in.h"
+#include "sorted_names.h"
 
 #define MOST_DEEP 50
-#define MOST_EXACT (1ll << 53)
 
 int32_t ms_json_columns_abi(void) { return MS_JSON_COLUMNS_ABI; }
 
@@ -20,22 +21,6 @@ typedef struct {
     int skip_unknown;
     int64_t compared; /* names, to find columns */
 } reader;
-
-static const double POWERS[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-
-/* Whether a token may end here: numbers and words are followed by nothing that goes on with them. */
-MS_INLINE int is_end(const scan *s) {
-    if (s->at >= s->end) return 0;
-    if (MS_LIKELY(*s->at == ',' || *s->at == '}')) return 1;
-    switch (*s->at) {
-    case ']': case ' ': case '\n': case '\r': case '\t':
-        return 1;
-    default:
-        return 0;
-    }
-}
 
 /* Goes over a text and tells where it stands, without its quotes; 0 for what is none. */
 static int text_at(scan *s, const uint8_t **text, int64_t *size) {
@@ -105,45 +90,34 @@ static int read_integer(reader *r, int64_t column) {
     return out_32(&r->table, column, (int32_t)number);
 }
 
-/* The exponent of a number, which is there or not; 0 where there is none that is short. */
-static int read_exponent(scan *s, int *exponent) {
-    int is_negative = 0, size = 0, number = 0;
-    if (s->at >= s->end || (*s->at | 32) != 'e') return 1;
-    s->at++;
-    if (s->at < s->end && (*s->at == '-' || *s->at == '+')) is_negative = *s->at++ == '-';
-    for (; s->at < s->end && *s->at >= '0' && *s->at <= '9'; size++) {
-        if (size == 3) return 0;
-        number = number * 10 + (*s->at++ - '0');
+static int read_double(reader *r, int64_t column) {
+    written_number number;
+    double nearest;
+    float narrow;
+    int64_t bits = 0;
+    if (!scan_number(&r->s, &number) || !is_end(&r->s)) return 0;
+    if (r->fields[column].takes == MS_TAKES_FLOAT) {
+        if (!to_float(&number, &narrow)) return 0;
+        memcpy(&bits, &narrow, 4);
+        return out_32(&r->table, column, (int32_t)bits);
     }
-    *exponent += is_negative ? -number : number;
-    return size > 0;
+    if (!to_double(&number, &nearest)) return 0;
+    memcpy(&bits, &nearest, 8);
+    return out_64(&r->table, column, bits);
 }
 
-/* A number whose digits and whose power of ten a double holds: its quotient or product is rounded
- * once, and so right. */
-static int read_double(reader *r, int64_t column) {
+/* A number, or a text that is one. */
+static int read_decimal(reader *r, int64_t column) {
+    const ms_json_field *field = r->fields + column;
     scan *s = &r->s;
-    int is_negative = s->at < s->end && *s->at == '-', exponent = 0;
-    const uint8_t *first = s->at += is_negative;
-    int64_t digits = 0, bits;
-    double number;
-    while (s->at < s->end && *s->at >= '0' && *s->at <= '9' && s->at - first < 18)
-        digits = digits * 10 + (*s->at++ - '0');
-    if (s->at == first || (*first == '0' && s->at - first > 1)) return 0;
-    if (s->at < s->end && *s->at == '.') {
-        const uint8_t *fraction = ++s->at;
-        while (s->at < s->end && *s->at >= '0' && *s->at <= '9' && s->at - first < 19)
-            digits = digits * 10 + (*s->at++ - '0');
-        if (s->at == fraction) return 0;
-        exponent = -(int)(s->at - fraction);
-    }
-    if (!read_exponent(s, &exponent) || !is_end(s)) return 0;
-    if (digits > MOST_EXACT || exponent < -22 || exponent > 22 || (is_negative && !digits)) return 0;
-    number = (double)digits;
-    number = exponent < 0 ? number / POWERS[-exponent] : number * POWERS[exponent];
-    if (is_negative) number = -number;
-    memcpy(&bits, &number, 8);
-    return out_64(&r->table, column, bits);
+    written_number number;
+    __int128 decimal;
+    int is_text = s->at < s->end && *s->at == '"';
+    s->at += is_text;
+    if (!scan_number(s, &number)) return 0;
+    if (is_text ? s->at >= s->end || *s->at++ != '"' : !is_end(s)) return 0;
+    if (!to_decimal(&number, field->precision, field->scale, &decimal)) return 0;
+    return out_128(&r->table, column, decimal);
 }
 
 static int read_boolean(reader *r, int64_t column) {
@@ -160,12 +134,52 @@ static int read_time(reader *r, int64_t column) {
     return out_64(&r->table, column, time);
 }
 
+static int read_date(reader *r, int64_t column) {
+    const uint8_t *text;
+    int64_t size, day;
+    if (!text_at(&r->s, &text, &size) || size != DAY_SIZE || !day_at(&r->day, text, &day)) return 0;
+    return out_32(&r->table, column, (int32_t)day);
+}
+
+/* What stands behind an item: 1 where another one follows, 0 at the end, -1 for anything else. */
+MS_INLINE int after_item(scan *s, uint8_t close) {
+    skip_space(s);
+    if (s->at >= s->end) return -1;
+    if (*s->at == close) {
+        s->at++;
+        return 0;
+    }
+    if (*s->at++ != ',') return -1;
+    skip_space(s);
+    return 1;
+}
+
+/* Goes over the opening bracket of items; 1 where some follow, 0 behind the end of none, -1 where
+ * they are nested too deep. */
+MS_INLINE int open_items(reader *r, uint8_t close) {
+    scan *s = &r->s;
+    if (r->deep >= MOST_DEEP) return -1;
+    s->at++;
+    skip_space(s);
+    if (s->at >= s->end || *s->at != close) return 1;
+    s->at++;
+    return 0;
+}
+
+/* Goes over what stands between a name and its value. */
+MS_INLINE int skip_colon(scan *s) {
+    skip_space(s);
+    if (s->at >= s->end || *s->at++ != ':') return 0;
+    skip_space(s);
+    return 1;
+}
+
 /* Goes over a value of any kind. */
 static int skip_value(reader *r) {
     scan *s = &r->s;
     const uint8_t *text;
     int64_t size;
-    int is_object, done = 1;
+    int is_object, more;
     if (s->at >= s->end) return 0;
     switch (*s->at) {
     case '"':
@@ -183,57 +197,22 @@ static int skip_value(reader *r) {
         if (*s->at != '-' && (*s->at < '0' || *s->at > '9')) return 0;
         return skip_number(s) && is_end(s);
     }
-    is_object = *s->at++ == '{';
-    if (r->deep >= MOST_DEEP) return 0;
+    is_object = *s->at == '{';
+    more = open_items(r, is_object ? '}' : ']');
     r->deep++;
-    skip_space(s);
-    if (s->at < s->end && *s->at == (is_object ? '}' : ']')) {
-        s->at++;
-        r->deep--;
-        return 1;
-    }
-    for (;;) {
-        if (is_object) {
-            if (!text_at(s, &text, &size)) return 0;
-            skip_space(s);
-            if (s->at >= s->end || *s->at++ != ':') return 0;
-            skip_space(s);
-        }
+    for (; more > 0; more = after_item(s, is_object ? '}' : ']')) {
+        if (is_object && (!text_at(s, &text, &size) || !skip_colon(s))) return 0;
         if (!skip_value(r)) return 0;
-        skip_space(s);
-        if (s->at >= s->end) return 0;
-        done = *s->at++;
-        if (done == (is_object ? '}' : ']')) break;
-        if (done != ',') return 0;
-        skip_space(s);
     }
     r->deep--;
-    return 1;
+    return !more;
 }
 
 static int read_value(reader *r, int64_t column);
 
-/* Whether a name is the one of a field: below 0 where it stands before it, above 0 behind. */
-MS_INLINE int compare_names(const uint8_t *name, int64_t size, const ms_json_field *field) {
-    if (size != field->name_size) return size < field->name_size ? -1 : 1;
-    return memcmp(name, field->name, (size_t)size);
-}
-
-/* The column of a field of an object; -1: there is none. */
-static int64_t column_of(reader *r, const ms_json_field *object, const uint8_t *name,
-                         int64_t size) {
-    int64_t low = 0, high = object->inside - 1;
-    while (low <= high) {
-        int64_t middle = (low + high) / 2, column = object->sorted[middle];
-        int found = compare_names(name, size, r->fields + column);
-        r->compared++;
-        if (!found) return column;
-        if (found < 0)
-            high = middle - 1;
-        else
-            low = middle + 1;
-    }
-    return -1;
+MS_INLINE name_text name_of_field(const void *fields, int64_t column) {
+    const ms_json_field *field = (const ms_json_field *)fields + column;
+    return (name_text){field->name, field->name_size};
 }
 
 /* Goes over the name of a field if it is written as it is, and not at the very end. */
@@ -251,14 +230,14 @@ MS_INLINE int skip_expected(reader *r, const ms_json_field *field) {
 /* Goes over a name and tells its column: as a rule that of the field behind the last one. */
 MS_INLINE int read_name(reader *r, const ms_json_field *object, int64_t expected,
                         int64_t *column) {
-    const uint8_t *name;
-    int64_t size;
+    name_text name;
     if (MS_LIKELY(object->inside && skip_expected(r, r->fields + expected))) {
         *column = expected;
         return 1;
     }
-    if (!text_at(&r->s, &name, &size) || r->s.escapes) return 0;
-    *column = column_of(r, object, name, size);
+    if (!text_at(&r->s, &name.at, &name.size) || r->s.escapes) return 0;
+    *column = find_name(object->sorted, object->inside, name_of_field, r->fields, name,
+                        &r->compared);
     return 1;
 }
 
@@ -275,13 +254,10 @@ static int read_fields(reader *r, const ms_json_field *object, int64_t first, in
                        int64_t length, int64_t *seen) {
     scan *s = &r->s;
     int64_t expected = first;
-    for (;;) {
+    int more;
+    do {
         int64_t column;
-        int after;
-        if (!read_name(r, object, expected, &column)) return 0;
-        skip_space(s);
-        if (s->at >= s->end || *s->at++ != ':') return 0;
-        skip_space(s);
+        if (!read_name(r, object, expected, &column) || !skip_colon(s)) return 0;
         if (column < 0) {
             if (!r->skip_unknown || !skip_value(r)) return 0;
         } else {
@@ -290,26 +266,19 @@ static int read_fields(reader *r, const ms_json_field *object, int64_t first, in
             if (expected >= stop) expected = first;
             ++*seen;
         }
-        skip_space(s);
-        if (s->at >= s->end) return 0;
-        after = *s->at++;
-        if (after == '}') return 1;
-        if (after != ',') return 0;
-        skip_space(s);
-    }
+        more = after_item(s, '}');
+    } while (more > 0);
+    return !more;
 }
 
 static int read_object(reader *r, const ms_json_field *object, int64_t first, int64_t stop,
                        int64_t length) {
-    scan *s = &r->s;
     int64_t seen = 0;
-    if (s->at >= s->end || *s->at++ != '{' || r->deep >= MOST_DEEP) return 0;
+    int more;
+    if (r->s.at >= r->s.end || *r->s.at != '{') return 0;
+    more = open_items(r, '}');
     r->deep++;
-    skip_space(s);
-    if (s->at < s->end && *s->at == '}')
-        s->at++;
-    else if (!read_fields(r, object, first, stop, length, &seen))
-        return 0;
+    if (more < 0 || (more && !read_fields(r, object, first, stop, length, &seen))) return 0;
     for (int64_t i = first; seen < object->inside && i < stop; i = r->table.columns[i].end) {
         if (r->table.columns[i].length != length) continue;
         if (!out_null(&r->table, i)) return 0;
@@ -320,26 +289,32 @@ static int read_object(reader *r, const ms_json_field *object, int64_t first, in
 }
 
 static int read_list(reader *r, int64_t column) {
-    scan *s = &r->s;
-    if (s->at >= s->end || *s->at++ != '[' || r->deep >= MOST_DEEP) return 0;
+    int more;
+    if (r->s.at >= r->s.end || *r->s.at != '[') return 0;
+    more = open_items(r, ']');
     r->deep++;
-    skip_space(s);
-    if (s->at < s->end && *s->at == ']') {
-        s->at++;
-    } else {
-        for (;;) {
-            int after;
-            if (!read_value(r, column + 1)) return 0;
-            skip_space(s);
-            if (s->at >= s->end) return 0;
-            after = *s->at++;
-            if (after == ']') break;
-            if (after != ',') return 0;
-            skip_space(s);
-        }
+    for (; more > 0; more = after_item(&r->s, ']'))
+        if (!read_value(r, column + 1)) return 0;
+    r->deep--;
+    return !more && out_list(&r->table, column);
+}
+
+/* An object whose names are keys. Behind the map's column stand those of an entry, of its key and of
+ * its value. */
+static int read_map(reader *r, int64_t column) {
+    const ms_out *keys = r->table.columns + column + 2;
+    int64_t first = keys->length;
+    int more;
+    if (r->s.at >= r->s.end || *r->s.at != '{') return 0;
+    more = open_items(r, '}');
+    r->deep++;
+    for (; more > 0; more = after_item(&r->s, '}')) {
+        if (!out_struct(&r->table, column + 1) || !read_text(r, column + 2)) return 0;
+        if (is_key_twice(keys, first)) return 0;
+        if (!skip_colon(&r->s) || !read_value(r, column + 3)) return 0;
     }
     r->deep--;
-    return out_list(&r->table, column);
+    return !more && out_list(&r->table, column);
 }
 
 static int read_value(reader *r, int64_t column) {
@@ -352,6 +327,7 @@ static int read_value(reader *r, int64_t column) {
     case MS_TAKES_32:
     case MS_TAKES_64:
         return read_integer(r, column);
+    case MS_TAKES_FLOAT:
     case MS_TAKES_DOUBLE:
         return read_double(r, column);
     case MS_TAKES_BOOLEAN:
@@ -359,6 +335,12 @@ static int read_value(reader *r, int64_t column) {
     case MS_TAKES_INSTANT:
     case MS_TAKES_LOCAL:
         return read_time(r, column);
+    case MS_TAKES_DATE:
+        return read_date(r, column);
+    case MS_TAKES_DECIMAL:
+        return read_decimal(r, column);
+    case MS_TAKES_MAP:
+        return read_map(r, column);
     case MS_TAKES_OBJECT:
         return read_object(r, r->fields + column, column + 1, out->end, out->length) &&
                out_struct(&r->table, column);

@@ -9,7 +9,7 @@
 #include "arrow_out.h"
 
 /* Raised with every change below or in arrow_out.h; the loader refuses another number. */
-#define MS_JSON_COLUMNS_ABI 2
+#define MS_JSON_COLUMNS_ABI 3
 
 MS_API int32_t ms_json_columns_abi(void);
 
@@ -24,6 +24,10 @@ enum {
     MS_TAKES_LOCAL = 6,   /* without a zone */
     MS_TAKES_OBJECT = 7,
     MS_TAKES_LIST = 8,
+    MS_TAKES_FLOAT = 9,
+    MS_TAKES_DECIMAL = 10, /* also in text */
+    MS_TAKES_DATE = 11,    /* in text */
+    MS_TAKES_MAP = 12,     /* an object; the columns after it are those of an entry, key and value */
 };
 
 /* One for each column of arrow_out.h, in the same order, and one more for the objects that are the
@@ -33,6 +37,8 @@ typedef struct {
     int64_t name_size;
     int32_t takes;
     int32_t is_plain;      /* a text of JSON has the name as it is */
+    int32_t precision;     /* of a decimal */
+    int32_t scale;
     const int32_t *sorted; /* the columns right inside of an object: short names first, then by bytes */
     int64_t inside;        /* how many they are */
 } ms_json_field;

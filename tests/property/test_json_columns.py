@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from millstream.records import kernel
@@ -26,6 +27,9 @@ COLUMNS: Final = pa.schema(
         ("x", pa.float64()),
         ("s", pa.string()),
         ("b", pa.bool_()),
+        ("f", pa.float32()),
+        ("d", pa.decimal128(9, 3)),
+        ("m", pa.map_(pa.string(), pa.list_(pa.int64()))),
         ("o", pa.struct([("s", pa.string()), ("l", pa.list_(pa.float64()))])),
         ("l", pa.list_(pa.struct([("n", pa.int64())]))),
     ]
@@ -35,7 +39,9 @@ NUMBERS: Final = st.one_of(
     st.integers(-(2**31), 2**31 - 1).map(str),
     st.sampled_from(["0", "-0", "00", "1.", "-", "1e", "1e5", "1E-3", "2.50", "-0.0", "1e22"]),
     st.sampled_from(["9007199254740993", "123456789012345678", "1e23", "1e9999", "0.1", "1.5e+3"]),
+    st.sampled_from(["0.30000000000000004", "1.7976931348623157e308", "4.35", "123456.789"]),
     st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(allow_nan=False, allow_infinity=False, width=32).map(repr),
     st.decimals(-1000, 1000, places=3).map(str),
 )
 TEXTS: Final = st.one_of(
@@ -71,6 +77,9 @@ SOUND: Final = st.fixed_dictionaries(
         "x": st.none() | st.decimals(-(10**6), 10**6, places=4).map(float).map(lambda x: x or 0.5),
         "s": st.none() | st.text(max_size=20),
         "b": st.booleans(),
+        "f": st.none() | st.floats(-1024, 1024, width=16).map(lambda x: x or 0.5),
+        "d": st.none() | st.integers(-999_999, 999_999) | st.sampled_from(["0.125", "-7.5"]),
+        "m": st.none() | st.dictionaries(st.text(max_size=3), st.none() | st.just([1]), max_size=3),
         "o": st.none() | st.fixed_dictionaries({"l": st.none() | st.just([0.5, None])}),
         "l": st.lists(st.none() | st.fixed_dictionaries({"n": st.integers(-9, 9)}), max_size=3),
     },
@@ -109,10 +118,29 @@ def fitted(value: Any, kind: pa.DataType) -> Any:
         return {each.name: fitted(value.get(each.name), each.type) for each in kind}
     if pa.types.is_list(kind):
         return [fitted(each, kind.value_type) for each in value]
+    if pa.types.is_map(kind):
+        return [(name, fitted(each, kind.item_type)) for name, each in value.items()]
+    if pa.types.is_decimal(kind):
+        exact = Decimal(value.text if isinstance(value, Written) else value)
+        return exact.quantize(THOUSANDTH) + 0  # there is no -0
+    if pa.types.is_float32(kind):
+        return pa.scalar(float(value), kind).as_py()
     return float(value) if pa.types.is_floating(kind) else value
 
 
+class Written(float):
+    """A number that is not whole, and how it was written."""
+
+    def __new__(cls, text: str) -> Written:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
 ALL: Final = pa.struct(list(COLUMNS))
+THOUSANDTH: Final = Decimal("0.001")
 
 
 @given(st.lists(SOUND, max_size=5), st.booleans())
@@ -137,7 +165,7 @@ def test_what_is_read_is_what_python_reads(texts: list[str], skip_unknown: bool)
     rows, left = read(values, COLUMNS, skip_unknown=skip_unknown)
     assert len(rows) + len(left) == len(values)
     for row, number in zip(rows, sorted(set(range(len(values))).difference(left)), strict=True):
-        found = json.loads(texts[number])
+        found = json.loads(texts[number], parse_float=Written)
         assert isinstance(found, dict)
         assert skip_unknown or set(found) <= set(COLUMNS.names)
         assert str(row) == str(fitted(found, ALL))  # a double bit by bit
@@ -158,6 +186,118 @@ def test_bytes_that_are_no_text_are_left(value: bytes) -> None:
     assert read([value], COLUMNS) == ([], [0])
 
 
+def written(digits: int, exponent: int, point: int, size: str) -> str:
+    """Return a number with a point before the last digits, and with an exponent unless it is 0."""
+    text = str(digits).rjust(point + 1, "0")
+    text = f"{text[:-point]}.{text[-point:]}" if point else text
+    return f"{text}{size}{exponent}" if exponent else text
+
+
+@given(
+    st.integers(1, 10**19 - 1) | st.floats(1e15, 2.0**63 - 1025).map(int),
+    st.integers(-30, 30),
+    st.integers(0, 25),
+    st.sampled_from("eE"),
+    st.booleans(),
+)
+@example(9007199254740993, 0, 1, "e", False)  # half way between two, the even one is below
+@example(9007199254740995, 0, 1, "e", False)  # and above
+@example(10**19 - 1, 27, 0, "e", False)
+@example(10**19 - 1, -27, 0, "e", False)
+@example(1, -27, 0, "e", False)
+@example(2**63 + 1025, 1, 0, "e", False)
+def test_doubles_of_up_to_nineteen_digits_are_rounded_once(
+    digits: int, exponent: int, point: int, size: str, is_negative: bool
+) -> None:
+    text = "-" * is_negative + written(digits, exponent, point, size)
+    rows, left = read([b'{"x":%s}' % text.encode()], X)
+    if left:
+        assert not -27 <= exponent - point <= 27 or (text.lstrip("-").isdigit() and digits > 2**53)
+    else:
+        assert rows == [{"x": float(text)}]
+
+
+@given(st.integers(0, 22), st.integers(0), st.sampled_from([-1, 0, 1]))
+def test_numbers_half_way_between_two_doubles_go_to_the_even_one(
+    five: int, chosen: int, beside: int
+) -> None:
+    """Odd numbers of 54 bits, times a power of two: and those that are one below or above."""
+    least = -(-(2**53) // 5**five)
+    odd = (least + chosen % max(least // 2, 1)) | 1
+    assume((odd * 5**five).bit_length() == 54)
+    below = written(10 * odd + beside, five, 1, "e")
+    assert read([b'{"x":%s}' % below.encode()], X) == ([{"x": float(below)}], [])
+    above = written(100_000 * odd + beside, five, 5, "e") if five > 10 else below
+    assert read([b'{"x":%s}' % above.encode()], X) == ([{"x": float(above)}], [])
+
+
+@given(
+    st.integers(1, 38).flatmap(
+        lambda digits: st.tuples(
+            st.just(digits), st.integers(0, digits), st.integers(-(10**digits) + 1, 10**digits - 1)
+        )
+    ),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_decimals(kind: tuple[int, int, int], fewer: int, is_text: bool) -> None:
+    """All of up to nineteen digits, and none that the column does not hold."""
+    precision, scale, unscaled = kind
+    point = max(scale - fewer, 0)
+    text = "-" * (unscaled < 0) + written(abs(unscaled), 0, point, "e")
+    schema = pa.schema([("d", pa.decimal128(precision, scale))])
+    value = f'"{text}"' if is_text else text
+    rows, left = read([b'{"d":%s}' % value.encode()], schema)
+    has_room = abs(unscaled) * 10 ** (scale - point) < 10**precision
+    assert bool(left) == (not has_room or abs(unscaled) >= 10**19)
+    if not left:
+        assert rows == [{"d": Decimal(text)}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["99999", "1000", "1.500", "1e2", "1.", ".5", "+1", "01", '"1', '"+1"', '"1 "', "1x", "true"],
+)
+def test_other_decimals_are_left_to_python(text: str) -> None:
+    schema = pa.schema([("d", pa.decimal128(5, 2))])
+    assert read([b'{"d":%s}' % text.encode()], schema) == ([], [0])
+
+
+@pytest.mark.parametrize("text", ["16777217", "1e39", "1e-40", "1.0000000596046448", "-0", "1.5.5"])
+def test_floats_that_may_be_rounded_twice_are_left_to_python(text: str) -> None:
+    assert read([b'{"f":%s}' % text.encode()], COLUMNS) == ([], [0])
+
+
+@given(st.dates(date(2, 1, 1), date(9998, 12, 31)))
+def test_dates(day: date) -> None:
+    schema = pa.schema([("d", pa.date32())])
+    rows, left = read([b'{"d":"%s"}' % day.isoformat().encode(), b'{"d":1}'], schema)
+    assert (rows, left) == ([{"d": day}], [1])
+
+
+def test_maps_have_each_key_once() -> None:
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.map_(pa.string(), pa.float64())))])
+    rows, left = read(
+        [
+            b'{"m":{"a":{"a":1},"b":null,"\\u00e9":{}}}',
+            b'{"m":{"a":{"a":1,"a":2}}}',
+            b'{"m":{"a":null,"\\u0061":null}}',
+            b'{"m":[]}',
+            b'{"m":{"a":{"a":1}}}',
+            json.dumps({"m": {str(n): {"n": n} for n in range(200)}}).encode(),
+            b'{"m":{"a":{"a":1},}}',
+        ],
+        schema,
+    )
+    assert left == [1, 2, 3, 6]
+    assert rows == [
+        {"m": [("a", [("a", 1.0)]), ("b", None), ("é", [])]},
+        {"m": [("a", [("a", 1.0)])]},
+        {"m": [(str(n), [("n", float(n))]) for n in range(200)]},
+    ]
+
+
+X: Final = pa.schema([("x", pa.float64())])
 TIMES: Final = pa.schema([("t", TIMESTAMP), ("l", LOCAL_TIMESTAMP)])
 
 

@@ -109,6 +109,7 @@ def of(values: list[bytes | None]) -> pa.RecordBatch:
 )
 @example([b'{"N":[]}', b'{"N":{}}'])  # what has no kind yet takes no column's name
 @example([b'{"N":[{"a":null}]}', b'{"N":{"a":[0]}}'])
+@example([b'{"_key":1}', b'{"new":1}'])  # a name that is taken, beside one that is new
 def test_both_ways_agree(evolve: str, values: list[bytes | None]) -> None:
     spec = FormatSpec(kind="json", columns=COLUMNS, options={"evolve": evolve})
     batch = of([None, *values]).slice(1)

@@ -109,10 +109,10 @@ def _guess(values: Sequence[bytes]) -> str:
     """Return json or access-log if all values are that, else raw."""
     if not values:
         return "raw"
-    from millstream.spark.lakehouse.formats import json_lines, text
+    from millstream.spark.lakehouse.formats import json_values, text
 
     with contextlib.suppress(pa.ArrowInvalid, ValueError, RecursionError):
-        if len(json_lines.infer(list(values))):
+        if len(json_values.infer(list(values))):
             return "json"
     form = text.TextFormat(FormatSpec(kind="text", options=_ACCESS_LOG_OPTIONS))
     nulls = [pa.nulls(len(values), each.type) for each in RAW_COLUMNS]

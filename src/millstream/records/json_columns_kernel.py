@@ -18,20 +18,23 @@ from millstream.records.kernel import Pinned
 from millstream.records.kernel_types import Structure
 from millstream.records.out_columns import Filled, OutShape, fill
 
-ABI: Final = 2
+ABI: Final = 3
 """The version of ``native/json_columns.h`` that this module describes."""
 
 _TEXT, _32, _64, _DOUBLE, _BOOLEAN, _INSTANT, _LOCAL, _OBJECT, _LIST = range(9)
+_FLOAT, _DECIMAL, _DATE, _MAP = range(9, 13)
 """What a column takes, as in ``native/json_columns.h``."""
 
 _TAKES: Final = {
     pa.string(): _TEXT,
     pa.int32(): _32,
     pa.int64(): _64,
+    pa.float32(): _FLOAT,
     pa.float64(): _DOUBLE,
     pa.bool_(): _BOOLEAN,
     pa.timestamp("us", "UTC"): _INSTANT,
     pa.timestamp("us"): _LOCAL,
+    pa.date32(): _DATE,
 }
 _DEEPEST: Final = 40
 _BEHIND_A_NAME: Final = 8
@@ -49,9 +52,13 @@ class _Field(Structure):
         ("name_size", c_int64),
         ("takes", c_int32),
         ("is_plain", c_int32),
+        ("precision", c_int32),
+        ("scale", c_int32),
         ("sorted", c_void_p),
         ("inside", c_int64),
     )
+    precision: int
+    scale: int
     sorted: int
     inside: int
 
@@ -103,11 +110,7 @@ class JsonColumns:
 
     def _add(self, column: pa.Field, left: int) -> None:
         kind = column.type
-        takes = _TAKES.get(kind)
-        if pa.types.is_struct(kind):
-            takes = _OBJECT
-        elif pa.types.is_list(kind):
-            takes = _LIST
+        takes = _takes(kind)
         if takes is None or not left:
             raise TypeError(f"the kernel does not read {kind} from JSON")
         name = column.name.encode()
@@ -118,10 +121,16 @@ class JsonColumns:
             takes=takes,
             is_plain=not _NOT_PLAIN.search(name),
         )
+        if takes == _DECIMAL:
+            field.precision, field.scale = kind.precision, kind.scale
         self._kept.append(pinned)
         self._described.append(field)
         if takes == _LIST:
             self._add(kind.value_field, left - 1)
+        elif takes == _MAP:
+            self._described.append(_Field())  # an entry
+            self._add(kind.key_field, left - 1)
+            self._add(kind.item_field, left - 1)
         elif takes == _OBJECT:
             inside = []
             for each in kind:
@@ -139,6 +148,19 @@ class JsonColumns:
         self._kept.append(numbers)
         field.sorted = numbers.ctypes.data
         field.inside = len(order)
+
+
+def _takes(kind: pa.DataType) -> int | None:
+    """Return what a column takes; None for a type that the kernel does not write from JSON."""
+    if pa.types.is_struct(kind):
+        return _OBJECT
+    if pa.types.is_list(kind):
+        return _LIST
+    if pa.types.is_map(kind):
+        return _MAP if kind.key_type == pa.string() else None
+    if pa.types.is_decimal128(kind):
+        return _DECIMAL
+    return _TAKES.get(kind)
 
 
 def json_columns_library() -> JsonColumnsLibrary | None:

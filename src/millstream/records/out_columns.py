@@ -92,8 +92,10 @@ class OutShape:
         if parent >= 0:
             self._nodes[parent].inside.append(number)
         if pa.types.is_map(kind):
-            entries = pa.struct([kind.key_field, kind.item_field])
-            self.add(entries, parent=number)
+            pair = pa.struct([kind.key_field, kind.item_field])
+            entry = self.add(pair, parent=number, has_nulls=has_nulls)
+            for never_null in (entry, self.inside(entry)[0]):
+                self._nodes[never_null].has_nulls = False
         elif pa.types.is_list(kind):
             self.add(kind.value_type, parent=number, has_nulls=has_nulls)
         elif pa.types.is_struct(kind):

@@ -303,14 +303,14 @@ def _defined_columns(spec: FormatSpec) -> pa.Schema:
 
 
 def _infer_json(sample: list[bytes]) -> pa.Schema:
-    from millstream.spark.lakehouse.formats import json_lines
+    from millstream.spark.lakehouse.formats import json_values
 
     seen: list[pa.Schema] = []
     large: set[str] = set()
     for value in sample:
         with contextlib.suppress(pa.ArrowInvalid, ValueError, RecursionError):
-            seen.append(json_lines.infer([value]))
-            large |= json_lines.large_numbers(value)
+            seen.append(json_values.infer([value]))
+            large |= json_values.large_numbers(value)
     columns = pa.schema(
         [
             each.with_type(pa.int64()) if each.name in large else each

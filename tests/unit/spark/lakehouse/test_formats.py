@@ -27,6 +27,7 @@ from millstream.spark.lakehouse.formats import (
     check_options,
     csv_lines,
     json_lines,
+    json_values,
     make_format,
 )
 from millstream.spark.lakehouse.formats.format import METADATA, TIMESTAMP
@@ -296,13 +297,13 @@ def test_many_numbers_that_need_a_wider_column_are_read_together(
 ) -> None:
     """Each was read by itself: minutes for a batch that is read again anyway."""
     singles: list[bytes] = []
-    read = json_lines._read_object
+    read = json_values.read_object
 
     def counted(value: bytes) -> Any:
         singles.append(value)
         return read(value)
 
-    monkeypatch.setattr(json_lines, "_read_object", counted)
+    monkeypatch.setattr(json_lines, "read_object", counted)
     form = make_format(
         FormatSpec(kind="json", columns=pa.schema([("id", pa.int64()), ("n", kind)]))
     )
@@ -341,7 +342,7 @@ def test_every_row_is_read_or_rejected(values: list[bytes | None]) -> None:
 
 
 def test_inference() -> None:
-    seen = json_lines.infer(
+    seen = json_values.infer(
         [
             b'{"a":1,"n":null,"d":"2020-01-01T00:00:00Z"}',
             b'{"a":1.5,"l":[],"o":{},"p":{"q":null},"r":[{"s":null,"t":1}]}',

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pcsv
 
 from millstream.model.errors import ConfigError
+from millstream.spark.lakehouse.formats.decimals import are_in_range
 from millstream.spark.lakehouse.formats.format import (
     TIMESTAMP,
     Decoded,
@@ -95,6 +96,8 @@ class CsvFormat:
                 array, bad = to_times(array, column.type)
                 if bad:
                     return None
+            if pa.types.is_decimal(column.type) and not are_in_range(array):
+                return None
             arrays.append(array)
         arrays = spread(arrays, found)
         return Decoded(add_metadata(arrays, self._columns, batch, None))

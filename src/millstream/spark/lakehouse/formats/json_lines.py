@@ -10,15 +10,15 @@ lacks is either left out (option ``evolve`` false) or reported to the driver, wh
 and reads again; the same applies to a number that needs a wider type. A field that has only been
 null or an empty list or object so far has no type and gets no column yet. A field whose name is
 already that of a column, in another case or as one of the table's own, cannot become a column: its
-record is rejected. Times: see ``times``. A map, which a schema file may have, takes an object.
+record is rejected. Times: see ``times``; decimals: see ``decimals``. A map, which a schema file may
+have, takes an object.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,11 +31,11 @@ from millstream.records import json_kernel, kernel
 from millstream.records.json_columns_kernel import JsonColumns, json_columns_library
 from millstream.records.json_kernel import LineMaker, Lines
 from millstream.spark.lakehouse.formats.compiled import with_left_ones
+from millstream.spark.lakehouse.formats.decimals import are_in_range
 from millstream.spark.lakehouse.formats.fitting import fit, without_integers
 from millstream.spark.lakehouse.formats.format import (
     METADATA,
     MOST_EXACT,
-    TIMESTAMP,
     Decoded,
     Fields,
     FormatSpec,
@@ -46,15 +46,22 @@ from millstream.spark.lakehouse.formats.format import (
     spread,
     with_metadata,
 )
-from millstream.spark.lakehouse.formats.times import to_microseconds
+from millstream.spark.lakehouse.formats.json_values import (
+    DEEPEST,
+    check_depth,
+    contains,
+    converted,
+    has_kind,
+    infer,
+    plain,
+    read_object,
+)
 from millstream.spark.lakehouse.widening import changed_columns, merge, one_of_each_name, wider
 
 _ROW: Final = f"row {secrets.token_hex(16)}"
 """A field that is inserted first into each object, so that a row of the result identifies its
 value. Nobody who writes values can know it, and so none ends early and begins another row.
 """
-_DEEPEST: Final = 50
-"""Levels of lists and objects; beyond, no reader of the table would follow."""
 _SPACE: Final = b" \t\r\n"
 """What JSON takes for space; Python strips more."""
 
@@ -103,12 +110,9 @@ class JsonFormat:
 
     def __init__(self, spec: FormatSpec) -> None:
         self._columns = spec.columns
-        self._has_maps = any(_contains(each.type, pa.types.is_map) for each in spec.columns)
-        self._converted = [
-            each
-            for each in spec.columns
-            if _contains(each.type, lambda k: pa.types.is_map(k) or pa.types.is_timestamp(k))
-        ]
+        self._has_maps = any(contains(each.type, pa.types.is_map) for each in spec.columns)
+        self._decimals = [e.name for e in spec.columns if contains(e.type, pa.types.is_decimal)]
+        self._converted = [each for each in spec.columns if contains(each.type, _is_converted)]
         self._evolve = spec.option("evolve", "true") == "true"
         self._fixed = spec.fixed
         self._open = spec.columns  # without the types that values may widen
@@ -132,8 +136,8 @@ class JsonFormat:
                 for name, kind in kinds.items()
             }
             self._makers = (
-                LineMaker(library, kinds, most_deep=_DEEPEST),
-                LineMaker(library, wide, most_deep=_DEEPEST),
+                LineMaker(library, kinds, most_deep=DEEPEST),
+                LineMaker(library, wide, most_deep=DEEPEST),
             )
 
     def table_schema(self) -> pa.Schema:
@@ -202,7 +206,7 @@ class JsonFormat:
         for name in set(self._columns.names).difference(table.column_names):
             table = table.append_column(name, pa.nulls(len(table)))
         try:
-            found = _plain(
+            found = plain(
                 table.drop_columns([n for n in (_ROW,) if n in table.column_names]).schema
             )
         except ValueError:
@@ -214,20 +218,22 @@ class JsonFormat:
         try:
             fitted = {each.name: fit(table[each.name], each.type) for each in self._columns}
             needed = {name: each.needed for name, each in fitted.items()}
-            found = _plain(
+            found = plain(
                 pa.schema([each.with_type(needed.get(each.name, each.type)) for each in found])
             )
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return None
-        more = self._wider(found)
-        if more is None and not self._are_free(set(found.names) - set(self._columns.names)):
+        if not all(are_in_range(fitted[name].values) for name in self._decimals):
             return None
-        fits = None
-        for name, each in fitted.items():
-            if each.fits is not None:
-                if more is None or more.field(name).type == self._columns.field(name).type:
-                    return None
-                fits = each.fits if fits is None else fits & each.fits
+        if not self._are_free(set(found.names) - set(self._columns.names)):
+            return None
+        more = self._wider(found)
+        some = {name: each.fits for name, each in fitted.items() if each.fits is not None}
+        if any(
+            more is None or more.field(name).type == self._columns.field(name).type for name in some
+        ):
+            return None
+        fits = np.logical_and.reduce(list(some.values())) if some else None
         return _Checked([each.values for each in fitted.values()], more, fits)
 
     # --- with the kernel -------------------------------------------------------------------------
@@ -316,9 +322,9 @@ class JsonFormat:
 
         def read(value: bytes) -> Fields:
             try:
-                found = _read_object(value)
+                found = read_object(value, exact=True) if self._decimals else read_object(value)
                 if self._evolve:
-                    _check_depth(found, _DEEPEST)
+                    check_depth(found)
             except (ValueError, RecursionError):
                 not_inferred.add(value)
                 raise
@@ -345,13 +351,13 @@ class JsonFormat:
         if self._evolve:
             self._check_fixed(value)
             for name, each in found.items():
-                is_new = name not in self._columns.names and _has_kind(each)
+                is_new = name not in self._columns.names and has_kind(each)
                 if is_new and not self._are_free([name]):
                     taken = self._taken[name.casefold()]
                     raise ValueError(f"field {name}: there is a column {taken} already")
         if not self._converted:
             return found
-        return {**found, **{e.name: _converted(found, e) for e in self._converted}}
+        return {**found, **{e.name: converted(found, e) for e in self._converted}}
 
     def _check_fixed(self, value: bytes) -> None:
         """Raise ValueError for a value that needs a wider type of a column that cannot be
@@ -408,6 +414,11 @@ def _direct(columns: pa.Schema, *, skip_unknown: bool) -> JsonColumns | None:
         return None
 
 
+def _is_converted(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(each(kind) for each in (types.is_map, types.is_timestamp, types.is_decimal))
+
+
 def _kinds(kind: pa.DataType) -> int:
     """Return the kinds of JSON values that a column takes from Arrow's reader."""
     if pa.types.is_integer(kind):
@@ -423,74 +434,16 @@ def _kinds(kind: pa.DataType) -> int:
     return json_kernel.LIST if pa.types.is_list(kind) else json_kernel.ANY
 
 
-def _contains(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    if wanted(kind):
-        return True
-    return any(_contains(kind.field(index).type, wanted) for index in range(kind.num_fields))
-
-
-def _converted(fields: Fields, column: pa.Field) -> Any:
-    try:
-        return _as_type(fields.get(column.name), column.type)
-    except ValueError as error:
-        raise ValueError(f"column {column.name}: {error}") from None
-
-
-def _as_type(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with times as microseconds since 1970, and maps as pairs, at any depth.
-
-    ValueError for a number in the place of a time: it does not say what it counts.
-    """
-    if value is None:
-        return None
-    if pa.types.is_timestamp(kind):
-        if not isinstance(value, str):
-            raise ValueError(f"{json.dumps(value)} is not a time, which is a text")
-        return to_microseconds(value, kind)
-    if pa.types.is_map(kind) and isinstance(value, dict):
-        return [(key, _as_type(each, kind.item_type)) for key, each in value.items()]
-    if pa.types.is_list(kind) and isinstance(value, list):
-        return [_as_type(each, kind.value_type) for each in value]
-    if pa.types.is_struct(kind) and isinstance(value, dict):
-        known = {each.name: each.type for each in kind}
-        return {n: _as_type(v, known[n]) if n in known else v for n, v in value.items()}
-    return value
-
-
-def infer(values: list[bytes | None]) -> pa.Schema:
-    """Return the columns for these objects; ValueError if one of them is not an object."""
-    objects = [value for value in values if value is not None]
-    for value in objects:
-        _read_object(value)
-    lines = b"\n".join(value.replace(b"\n", b" ") for value in objects)
-    if not lines:
-        return pa.schema([])
-    table = pj.read_json(
-        pa.py_buffer(lines),
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(len(lines), 1)),
-    )
-    return _plain(table.schema)
-
-
-def large_numbers(value: bytes) -> set[str]:
-    """Return the fields of an object that are 64-bit integers which may not be exact as doubles."""
-    return {
-        name
-        for name, each in _read_object(value).items()
-        if type(each) is int and MOST_EXACT < abs(each) < 2**63
-    }
-
-
 def _seems_too_deep(value: bytes) -> bool:
     """Tell whether brackets may be nested deeper than allowed; those in strings count too.
 
     Arrow's reader takes a time that grows faster than the square of the depth: half a minute for
     20 KB of brackets. Few values have so many of them that each has to be looked at.
     """
-    if value.count(b"[") + value.count(b"{") <= _DEEPEST:
+    if value.count(b"[") + value.count(b"{") <= DEEPEST:
         return False
     steps = _STEPS[np.frombuffer(value, np.uint8)]
-    return int(np.cumsum(steps, dtype=np.int64).max()) > _DEEPEST + 1
+    return int(np.cumsum(steps, dtype=np.int64).max()) > DEEPEST + 1
 
 
 def _lines(values: list[bytes | None]) -> bytes | None:
@@ -510,28 +463,6 @@ def _lines(values: list[bytes | None]) -> bytes | None:
     return b"\n".join(lines)
 
 
-def _read_object(value: bytes) -> Fields:
-    found: Any = json.loads(value)
-    if not isinstance(found, dict):
-        raise ValueError(f"a JSON {type(found).__name__}, not an object")
-    return found
-
-
-def _has_kind(value: Any) -> bool:
-    """Tell whether a field of this value gets a column; see ``_plain``."""
-    if isinstance(value, dict | list):
-        return any(map(_has_kind, value.values() if isinstance(value, dict) else value))
-    return value is not None
-
-
-def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
-        raise ValueError(f"nested more than {_DEEPEST} deep")
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            _check_depth(each, left - 1)
-
-
 def _has_rounded(table: pa.Table, columns: pa.Schema) -> bool:
     """Tell whether a column of doubles may hold whole numbers that doubles do not hold exactly."""
     for column in columns:
@@ -540,29 +471,3 @@ def _has_rounded(table: pa.Table, columns: pa.Schema) -> bool:
             if any((ends[end].as_py() or 0.0) * sign >= MOST_EXACT for end, sign in _ENDS):
                 return True
     return False
-
-
-def _plain(schema: pa.Schema, left: int = _DEEPEST) -> pa.Schema:
-    """Return inferred types as tables keep them: times in UTC; fields without a type yet are left
-    out.
-
-    ValueError if nested too deep.
-    """
-    kinds = [(field, _plain_type(field.type, left)) for field in schema]
-    return pa.schema([field.with_type(kind) for field, kind in kinds if kind is not None])
-
-
-def _plain_type(kind: pa.DataType, left: int) -> pa.DataType | None:
-    if left < 0:
-        raise ValueError(f"nested more than {_DEEPEST} deep")
-    if pa.types.is_timestamp(kind):
-        return TIMESTAMP
-    if pa.types.is_null(kind):
-        return None
-    if pa.types.is_struct(kind):
-        known = _plain(pa.schema(list(kind)), left - 1)
-        return pa.struct(list(known)) if len(known) else None
-    if pa.types.is_list(kind):
-        item = _plain_type(kind.value_type, left - 1)
-        return None if item is None else pa.list_(item)
-    return kind
