@@ -232,6 +232,17 @@ def read_at(descriptor: int, size: int, position: int) -> bytes:
     return os.read(descriptor, size)
 
 
+def descriptor_path(descriptor: int) -> str | None:
+    """Return the path of an open file; None for a pipe or a socket, and where the system does not
+    tell it.
+    """
+    try:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return None
+    return path if path.startswith("/") else None
+
+
 @contextmanager
 def private_file(data: bytes) -> Iterator[str]:
     """Give the name of a file with ``data`` in it, for a library that wants a name: one in memory

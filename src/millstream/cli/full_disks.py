@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
+from millstream import platform
 from millstream.config.quantities import human_bytes
 
 if TYPE_CHECKING:
@@ -79,11 +80,8 @@ def is_of_standard_output(error: OSError) -> bool:
 
 def _name(descriptor: int) -> str:
     """Return the name of standard output, with that of its file where the system tells it."""
-    try:
-        path = os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return _STANDARD_OUTPUT
-    return f"{_STANDARD_OUTPUT} ({path})" if path.startswith("/") else _STANDARD_OUTPUT
+    path = platform.descriptor_path(descriptor)
+    return f"{_STANDARD_OUTPUT} ({path})" if path else _STANDARD_OUTPUT
 
 
 def room(error: OSError) -> str:
