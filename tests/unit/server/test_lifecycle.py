@@ -42,6 +42,12 @@ from millstream.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from millstream.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from millstream.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -331,9 +337,16 @@ def test_a_stop_leaves_no_transaction_whose_markers_are_to_be_written_again(tmp_
         answer = call(port, end, 3)
         assert isinstance(answer, EndTxnResponse)
         codes.append(answer.error_code)
-        log = tmp_path / "t-0" / f"{0:020}.log"
-        wait_until(lambda: log.stat().st_size > 0, "the marker")
+        wait_until(lambda: committed_end(port) > 0, "the marker")
         stop_soon()
+
+    def committed_end(port: int) -> int:
+        partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        topics = [ListOffsetsTopic(name="t", partitions=[partition])]
+        asked = ListOffsetsRequest(replica_id=-1, isolation_level=1, topics=topics)
+        answer = call(port, asked, 5)
+        assert isinstance(answer, ListOffsetsResponse)
+        return answer.topics[0].partitions[0].offset
 
     codes: list[int] = []
     client = Client(talk)
