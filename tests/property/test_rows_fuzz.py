@@ -130,6 +130,14 @@ def test_protobuf(seed: int) -> None:
         agree(schemas.spec, with_mutants(random, make))
 
 
+def shown(rows: pa.RecordBatch | pa.Table) -> str:
+    """Times as numbers: a mutant may be one that Python's ``datetime`` does not have."""
+    columns = (
+        each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in rows.columns
+    )
+    return str([each.to_pylist() for each in columns])
+
+
 @pytest.mark.slow
 @seeds
 def test_json(seed: int) -> None:
@@ -151,7 +159,7 @@ def test_json(seed: int) -> None:
         found.rows.validate(full=True)
         assert set(found.wider or ()) == set(expected.wider or ())
         if found.wider is None:  # else the driver has all of it read again
-            assert str(found.rows.to_pylist()) == str(expected.rows.to_pylist())
+            assert shown(found.rows) == shown(expected.rows)
             assert list(found.rejected) == list(expected.rejected)
 
 
