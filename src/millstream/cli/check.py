@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -25,6 +25,9 @@ from millstream.cli.interruption import repeated_signals_ignored
 from millstream.cli.output import is_for_a_person, print_cells, print_json, print_note
 from millstream.client.core.consumer.settings import ConsumerSettings
 from millstream.client.core.settings import AdminSettings, ProducerSettings
+
+if TYPE_CHECKING:
+    from millstream.history.run import Result
 
 app = typer.Typer(help="Check the guarantees of a cluster: history.", no_args_is_help=True)
 
@@ -106,8 +109,6 @@ def history(
     lists offsets; at the end everything is read. The exit code is 1 if a guarantee was violated.
 
     """
-    from millstream.history.report import as_json as json_of
-    from millstream.history.report import as_rows, as_text, verdict
     from millstream.history.run import Plan, run
 
     if acks not in _ACKS:
@@ -136,25 +137,37 @@ def history(
     )
     with repeated_signals_ignored():
         result = run(plan, complain)
-    lines = list(as_text(result))
     if report is not None:
-        text = json.dumps(json_of(result), indent=2, ensure_ascii=False)
-        with naming(report):
-            report.write_text(text + "\n", encoding="utf-8")
-        summary = report.with_name(f"{report.name}.txt")
-        with naming(summary):
-            summary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _write(result, report)
+    _show(result, as_json=as_json)
+    if result.anomalies:
+        raise typer.Exit(FAILED)
+
+
+def _write(result: Result, report: Path) -> None:
+    from millstream.history.report import as_json, as_text
+
+    text = json.dumps(as_json(result), indent=2, ensure_ascii=False)
+    with naming(report):
+        report.write_text(text + "\n", encoding="utf-8")
+    summary = report.with_name(f"{report.name}.txt")
+    with naming(summary):
+        summary.write_text("\n".join(as_text(result)) + "\n", encoding="utf-8")
+
+
+def _show(result: Result, *, as_json: bool) -> None:
+    from millstream.history.report import as_json as json_of
+    from millstream.history.report import as_rows, as_text, verdict
+
     if as_json:
         print_json(json_of(result))
     elif is_for_a_person():
-        print("\n".join(lines))
+        print("\n".join(as_text(result)))
     else:
         for row in as_rows(result):
             print_cells(row)
         for line in verdict(result):
             print_note(line)
-    if result.anomalies:
-        raise typer.Exit(FAILED)
 
 
 def _settings(

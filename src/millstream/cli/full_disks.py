@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from millstream import platform
 from millstream.config.quantities import human_bytes
+from millstream.model.errors import NO_ROOM
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_OF_WRITES: Final = _NO_ROOM | {errno.EIO, errno.EROFS}
+_OF_WRITES: Final = NO_ROOM | {errno.EIO, errno.EROFS}
 _STANDARD_OUTPUT: Final = "standard output"
 
 
@@ -88,7 +88,7 @@ def room(error: OSError) -> str:
     """Return how much is free where an error found no room, in brackets; "" for other errors, and
     where that cannot be told.
     """
-    if error.errno not in _NO_ROOM or not isinstance(error.filename, str):
+    if error.errno not in NO_ROOM or not isinstance(error.filename, str):
         return ""
     place = error.filename
     if is_of_standard_output(error):

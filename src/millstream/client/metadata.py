@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from millstream.client.settings import Address
 from millstream.model.errors import ErrorCode
@@ -71,12 +72,23 @@ def read_metadata(response: MetadataResponse) -> Metadata:
     )
 
 
+class BrokerRow(Protocol):
+    """A broker as responses name it: of metadata, and beside the answers of fetches."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+def brokers_in(rows: Iterable[BrokerRow]) -> list[Broker]:
+    """Return the brokers that a response names."""
+    return [Broker(each.node_id, Address(each.host, each.port), each.rack) for each in rows]
+
+
 def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
     """Return the brokers of a response by id."""
-    return {
-        each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
-        for each in response.brokers
-    }
+    return {each.broker_id: each for each in brokers_in(response.brokers)}
 
 
 def _read_topic(topic: MetadataResponseTopic) -> Topic:

@@ -198,7 +198,8 @@ class ConnectionClosedError(MillstreamError):
     """
 
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The errors of the system for a disk, a quota or a file that takes no more."""
 
 
 class StorageError(MillstreamError):
@@ -212,7 +213,7 @@ class StorageError(MillstreamError):
     def is_full(self) -> bool:
         """True if the disk was full, and nothing worse: written data is intact."""
         cause = self.__cause__
-        return isinstance(cause, OSError) and cause.errno in _NO_ROOM
+        return isinstance(cause, OSError) and cause.errno in NO_ROOM
 
 
 class CorruptLogError(MillstreamError):

@@ -207,7 +207,7 @@ class BrokerCore:
 
     def settle(self) -> Deferred[None]:
         """Store what coordinators have put off, as far as that can be done in a while: before
-        leaderships go to other brokers.
+        leaderships go to other brokers, and before :meth:`stop`.
         """
         return at_most(self.clock, self._coordination.settle(), _SETTLES_MS)
 
@@ -217,7 +217,6 @@ class BrokerCore:
         await self.cleaner.stop()
         if self._mover is not None:
             self._mover.stop()
-        await self.settle()
         self._coordination.stop()
         self.partitions.stop()
 

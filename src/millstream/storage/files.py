@@ -19,6 +19,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from millstream import platform
+from millstream.model.errors import NO_ROOM
 from millstream.storage.record_lock import LocalLock
 from millstream.storage.reserved_blocks import reserve_blocks
 
@@ -42,8 +43,6 @@ _REMOVALS: Final = 4  # of a directory that is not empty when it was emptied
 
 _STATUS_BLOCK_BYTES: Final = 512
 """The unit of ``st_blocks``, whatever the blocks of the file system are."""
-
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _NO_WAIT: Final = platform.NO_WAIT
 _ONE_BYTE: Final = (bytearray(1),)
@@ -481,7 +480,7 @@ def _flush(flush: Callable[[int], None], descriptor: int) -> None:
     try:
         flush(descriptor)
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in NO_ROOM:
             raise OSError(errno.EIO, f"what was written is lost: {error.strerror}") from error
         raise
 

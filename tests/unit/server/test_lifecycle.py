@@ -59,6 +59,7 @@ from millstream.records.batch import iter_batches
 from millstream.records.builder import BatchBuilder, BatchOptions
 from millstream.records.produce_kernel import why_not
 from millstream.records.record import iter_records
+from millstream.runtime.coordinators import coordinator_writes
 from millstream.server.lifecycle import run
 
 
@@ -310,8 +311,11 @@ def test_a_changed_setting_resolves_no_names_again(
     assert asked.count("localhost") == 1
 
 
-def test_a_stop_leaves_no_transaction_whose_markers_are_to_be_written_again(tmp_path: Path) -> None:
-    """The record of a completion waits for company: a stop does not."""
+def test_a_stop_leaves_no_transaction_whose_markers_are_to_be_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of a completion waits for company, here for longer than a stop takes."""
+    monkeypatch.setattr(coordinator_writes, "LINGER_MS", 600_000.0)
 
     def talk(port: int) -> None:
         create_topic(port)

@@ -21,7 +21,7 @@ from millstream.client.errors import (
     ClosedError,
     ConnectionFailedError,
 )
-from millstream.client.metadata import Broker
+from millstream.client.metadata import Broker, brokers_of
 from millstream.client.settings import Address
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode
@@ -316,11 +316,7 @@ class Network:
         response = await self.call(
             self.least_loaded(), MetadataRequest(topics=[]), MetadataResponse
         )
-        brokers = {
-            each.node_id: Broker(each.node_id, Address(each.host, each.port), each.rack)
-            for each in response.brokers
-        }
-        self.update_brokers(brokers, response.controller_id)
+        self.update_brokers(brokers_of(response), response.controller_id)
 
     def unreachable(self) -> list[Address]:
         """Return the brokers that are tried to be connected to, in vain. From any thread."""

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from millstream.config.quantities import human_bytes
-from millstream.model.errors import MillstreamError
+from millstream.model.errors import NO_ROOM, MillstreamError
 from millstream.spark.lakehouse.table import TableName
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TEXTS: Final = tuple(os.strerror(each) for each in (errno.ENOSPC, errno.EDQUOT))
 """All that libraries written in Rust, and workers of Spark, tell of these errors."""
 
@@ -31,9 +30,9 @@ def of_a_full_disk(error: Exception, table: TableName) -> FullDiskError | None:
     """
     number = error.errno if isinstance(error, OSError) else None
     told = next((each for each in _TEXTS if each in str(error)), None)
-    if number not in _NO_ROOM and told is None:
+    if number not in NO_ROOM and told is None:
         return None
-    what = told if number is None or number not in _NO_ROOM else os.strerror(number)
+    what = told if number is None or number not in NO_ROOM else os.strerror(number)
     filename = error.filename if isinstance(error, OSError) else None
     places = [Path(tempfile.gettempdir())]
     if table.path.is_local:

@@ -15,9 +15,10 @@ the member, or its epoch, fences it: its partitions are lost, and it joins again
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
+from millstream.client.core.consumer.assigned_names import AssignedNames
 from millstream.client.core.consumer.commits import COORDINATOR_MOVED
 from millstream.client.core.consumer.errors import (
     CommitFailedError,
@@ -49,7 +50,7 @@ from millstream.client.core.consumer.user_calls import RebalanceListener
 from millstream.client.core.loop import TimerHandle
 from millstream.client.core.metadata import MetadataView
 from millstream.client.core.network import Network
-from millstream.client.core.waiting import Signal, backoff_ms, sleep, within
+from millstream.client.core.waiting import Signal, backoff_ms, sleep
 from millstream.client.errors import (
     BrokerError,
     ClientError,
@@ -57,7 +58,7 @@ from millstream.client.errors import (
     UnsupportedVersionError,
     is_retriable,
 )
-from millstream.model.deferred import Deferred, spawn
+from millstream.model.deferred import spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId, TopicPartition, topic_id_to_text
 
@@ -95,10 +96,14 @@ class ConsumerMembership:
         self._fields = HeartbeatFields(settings, subscription, self.machine)
         self._sender = HeartbeatSender(network, settings.group_id)
         self._site: MemberSite | None = None
-        self._names: dict[TopicId, str] = {}
-        """Names of assigned topics; they stay known when metadata drops a topic."""
-        self._names_after_ms = 0.0
-        """When names may be looked up again."""
+        self._names = AssignedNames(
+            network.loop,
+            metadata,
+            settings.group_id,
+            timeout_ms=settings.request_timeout_ms,
+            pause_ms=settings.retry_backoff_max_ms,
+            try_again=self._reconcile_soon,
+        )
         self._interval_ms: float = _FIRST_INTERVAL_MS
         self._next_ms = float("inf")
         """When the next heartbeat is due."""
@@ -141,7 +146,7 @@ class ConsumerMembership:
     def wanted_topics(self) -> frozenset[str]:
         """Topics subscribed to or owned, and those about to be assigned."""
         owned = {each.topic for each in self._subscription.partitions}
-        return self._subscription.topics | owned | set(self._names.values())
+        return self._subscription.topics | owned | set(self._names.topics)
 
     def connect(self, site: MemberSite) -> None:
         """Connect the membership to its consumer."""
@@ -478,7 +483,7 @@ class ConsumerMembership:
     async def _apply(self, target: Assignment) -> bool:
         """Apply one assignment; return False if it is of topics whose names nobody knows yet."""
         machine, era = self.machine, self.machine.era
-        await self._learn_names({each.topic_id for each in target.partitions})
+        await self._names.learn({each.topic_id for each in target.partitions})
         if machine.era != era or machine.state is not MemberState.RECONCILING:
             return False
         known = Assignment(
@@ -506,7 +511,7 @@ class ConsumerMembership:
             if machine.era != era:
                 return False
         self._subscription.set_partitions(assigned)
-        self._keep_names(assigned)
+        self._keep_topics({each.topic for each in assigned})
         self._here.assigned()
         await self._owned.tell_assigned(added, lambda: machine.era == era)
         if machine.era != era:
@@ -525,45 +530,10 @@ class ConsumerMembership:
         if self._closed:
             raise ClosedError("the consumer is closed")
 
-    async def _learn_names(self, topic_ids: Iterable[TopicId]) -> None:
-        """Look up the names of topics that are assigned; one that was deleted has none."""
-        missing = self._without_name(topic_ids)
-        if not missing or self._loop.now_ms() < self._names_after_ms:
-            return
-        found: Deferred[dict[TopicId, str]] = spawn(self._metadata.names_of(missing))
-        try:
-            names = await within(
-                self._loop, found, self._settings.request_timeout_ms, "names of topics"
-            )
-        except ClosedError:
-            raise
-        except (ClientError, KafkaError) as error:
-            _log.debug("group %s: names of topics: %s", self._group_id, error)
-            names = {}
-        self._names |= names
-        self._metadata.want(names.values())
-        unknown = missing - names.keys()
-        if unknown:
-            texts = ", ".join(sorted(topic_id_to_text(each) for each in unknown))
-            _log.info("group %s: assigned topics have no name yet: %s", self._group_id, texts)
-            self._names_after_ms = self._loop.now_ms() + self._settings.retry_backoff_max_ms
-            self._loop.call_at(self._names_after_ms, self._reconcile_soon)
-
-    def _without_name(self, topic_ids: Iterable[TopicId]) -> set[TopicId]:
-        missing: set[TopicId] = set()
-        for topic_id in topic_ids:
-            name = self._metadata.name_of(topic_id)
-            if name is not None:
-                self._names[topic_id] = name
-            elif topic_id not in self._names:
-                missing.add(topic_id)
-        return missing
-
-    def _keep_names(self, assigned: Iterable[TopicPartition]) -> None:
-        topics = frozenset(each.topic for each in assigned)
-        self._names = {key: name for key, name in self._names.items() if name in topics}
+    def _keep_topics(self, topics: set[str]) -> None:
+        self._names.keep(topics)
         if self._subscription.kind is SubscriptionKind.REMOTE_PATTERN:
-            self._subscription.topics = topics
+            self._subscription.topics = frozenset(topics)
 
 
 def new_member_id(random: Callable[[], float]) -> str:

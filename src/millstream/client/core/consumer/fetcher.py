@@ -31,8 +31,7 @@ from millstream.client.core.metadata import LeaderHint, MetadataView
 from millstream.client.core.network import Network
 from millstream.client.core.waiting import ignore
 from millstream.client.errors import AuthenticationError, BrokerError, ClientError, ClosedError
-from millstream.client.metadata import Broker
-from millstream.client.settings import Address
+from millstream.client.metadata import Broker, brokers_in
 from millstream.model.deferred import spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicPartition
@@ -238,10 +237,7 @@ class Fetcher:
             _log.debug("new fetch session after %s", error.name)
             self._back_off(fences, metadata=error is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return
-        endpoints = [
-            Broker(each.node_id, Address(each.host, each.port), each.rack)
-            for each in answer.node_endpoints
-        ]
+        endpoints = brokers_in(answer.node_endpoints)
         arrived = False
         for topic in answer.responses:
             name = topic.topic or session.name_of(topic.topic_id)

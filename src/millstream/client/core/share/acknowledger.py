@@ -28,8 +28,7 @@ from millstream.client.errors import (
     UnsupportedVersionError,
     is_retriable,
 )
-from millstream.client.metadata import Broker
-from millstream.client.settings import Address
+from millstream.client.metadata import Broker, brokers_in
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.protocol.message import Request
 from millstream.protocol.messages.share_acknowledge import (
@@ -153,10 +152,7 @@ class ShareAcknowledger:
 
     def _take(self, node: ShareNode, answer: ShareAcknowledgeResponse, carried: Carried) -> None:
         self.note_lock_timeout(answer.acquisition_lock_timeout_ms)
-        endpoints = [
-            Broker(each.node_id, Address(each.host, each.port), each.rack)
-            for each in answer.node_endpoints
-        ]
+        endpoints = brokers_in(answer.node_endpoints)
         left = dict(carried)
         for topic in answer.responses:
             for row in topic.partitions:

@@ -38,8 +38,7 @@ from millstream.client.core.share.session import (
 from millstream.client.core.share.settings import ShareConsumerSettings
 from millstream.client.core.waiting import within
 from millstream.client.errors import BrokerError, ClientError, ClosedError, TimedOutError
-from millstream.client.metadata import Broker
-from millstream.client.settings import Address
+from millstream.client.metadata import Broker, brokers_in
 from millstream.model.deferred import Deferred, spawn
 from millstream.model.errors import ErrorCode, KafkaError
 from millstream.model.topic import TopicId, TopicPartition
@@ -235,8 +234,6 @@ class ShareFetcher:
             self._fetching.add(node.node_id)
             spawn(self._fetch(node, wanted, leader_count))
 
-    # --- ShareFetch ------------------------------------------------------------------------------
-
     async def _acknowledge(self, node: ShareNode) -> None:
         try:
             await self.acknowledger.send(node)
@@ -317,10 +314,7 @@ class ShareFetcher:
         if self._closed:
             acknowledger.fail_each(carried, ClosedError("the share consumer was closed"))
             return
-        endpoints = [
-            Broker(each.node_id, Address(each.host, each.port), each.rack)
-            for each in answer.node_endpoints
-        ]
+        endpoints = brokers_in(answer.node_endpoints)
         left = dict(carried)
         arrived = False
         for topic in answer.responses:
